@@ -1,5 +1,9 @@
-"""One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and
-number of ranks."""
+"""One cell of the matrix that ``rn50 bench throughput`` measures: training steps of a network, in a
+framework, at a precision, batch size and number of ranks.
+
+``throughput.py`` calls ``run``, which starts a job of its own for the cell; each rank of the job calls
+``as_rank``.
+"""
 
 import statistics
 from collections.abc import Sequence
@@ -19,20 +23,22 @@ from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 
 SYNTHETIC, REAL = "synthetic", "real"
+"""Kinds of data: one random batch held on the device, or the training set."""
 LOSS_STEPS = 20
+"""Steps after which the loss is reported: enough for a wrong step to show, in few seconds."""
 
 
 class Cell(NamedTuple):
-    """Combination to measure."""
+    """Combination of framework, network, precision, batch size and ranks to measure."""
 
     framework: str
     """FRAMEWORK."""
     model: str
-    """ours, or a model of its zoo."""
+    """ours, or the name of a model in the framework's zoo."""
     image_size: int | None
-    """Pixels a side; None: the configuration's."""
+    """Side of an image in pixels; None: that of the configuration."""
     precision: str
-    """Precision; what warm-up took for PRECISION=auto is marked `(auto)`."""
+    """Precision; one that the warm-up chose for PRECISION=auto is marked `(auto)`."""
     batch_size: int
     """Images of a rank and step."""
     ranks: int
@@ -40,37 +46,37 @@ class Cell(NamedTuple):
     nodes: int = 1
     """Number of machines."""
     hosts: str | None = None
-    """Names of several machines, with commas."""
+    """Names of the machines if there are several, separated by commas."""
 
     @property
     def name(self) -> str:
-        """Return the name of its log."""
+        """Name of the cell's log, without suffix."""
         return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.placed}"
 
     @property
     def placed(self) -> str:
-        """Return the number of ranks, of several machines as 2x8."""
+        """Number of ranks in words: 8 on one machine, 2x8 on two machines."""
         return f"{self.nodes}x{self.ranks}" if self.nodes > 1 else str(self.ranks)
 
     @property
     def trained(self) -> str:
-        """Return its framework, and its model if that is not ours."""
+        """Name of what is trained: the framework, and the model if that is not ours."""
         return self.framework if self.model == OURS else f"{self.framework} {self.model}"
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """Return the beginning of its row in a table: framework, precision, batch and ranks."""
+        """First cells of a row in a table: what is trained, precision, batch size and ranks."""
         return self.trained, self.precision, str(self.batch_size), self.placed
 
     @property
     def heading(self) -> tuple[str, ...]:
-        """Return the parts of the heading of its column in the overview."""
+        """Heading of the cell's column in the overview, in parts: precision, ranks, batch size."""
         ranks = "1 rank" if self.placed == "1" else f"{self.placed} ranks"
         return self.precision, ranks, f"batch {self.batch_size}"
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Return this cell's variables."""
+        """Variables of the configuration that the cell sets -> values."""
         values: dict[str, Any] = {
             "FRAMEWORK": self.framework,
             "PRECISION": self.precision,
@@ -84,14 +90,14 @@ class Cell(NamedTuple):
         return {name: value for name, value in values.items() if value is not None}
 
     def lacking(self, device: str) -> str:
-        """Return a few words if its framework lacks its precision on a device, else an empty string."""
+        """Return a remark if the framework lacks the precision on ``device``, else an empty string."""
         possible = frameworks.traits(self.framework).precisions.get(device)
-        is_there = possible is not None and self.precision in ("auto", *possible)
-        return "" if is_there else f"not on a {device.upper()}"
+        is_possible = possible is not None and self.precision in ("auto", *possible)
+        return "" if is_possible else f"not on a {device.upper()}"
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the kinds of data that it trains on. Zoo models train on synthetic data alone, of the size
-        they need."""
+        """Return those of the kinds ``asked`` for that the cell can train on. A model of a zoo trains on
+        synthetic data alone, with the image size that it needs."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
@@ -99,84 +105,87 @@ class Step(NamedTuple):
     """Breakdown of a step, and its loss."""
 
     seconds: float
-    """Seconds a step."""
+    """Seconds of a step."""
     forward_images_per_second: float
     """images/s of the forward pass alone, all ranks together."""
     communication: float | None
-    """All-reduce of the gradients alone, as a share of the step; it may run beside the backward pass. null: a
-    model of a zoo."""
+    """Seconds of the all-reduce of the gradients alone over seconds of a step. In a step it may overlap with
+    the backward pass. null: not measured for a model of a zoo."""
     loss: float
     """Training loss after 20 steps of the configuration's own schedule on the synthetic batch, from the same
     weights in every precision."""
     images_per_joule: float | None
-    """images/s a watt of what the counters of POWER measure on all machines. null: there is none."""
+    """images/s a watt, by the energy counters of POWER on all machines. null: there is no counter."""
 
 
 class Result(NamedTuple):
-    """Images/s of a cell, or the reason why there are none."""
+    """Images/s of a cell, or the reason why it has none."""
 
     cell: Inline[Cell]
-    """Cell with the precision that warm-up chose for "auto"."""
+    """Cell, with the precision that the warm-up chose for "auto"."""
     rates: dict[Annotated[str, "data"], Rates]
-    """On synthetic or real data, all ranks together."""
+    """images/s on synthetic or real data, all ranks together."""
     failure: str
-    """Why there is no figure, or empty."""
+    """Why there is no figure; empty: there are figures."""
     log: str
-    """Log of the cell; empty where its framework lacks the precision, so that no job ran."""
+    """Name of the cell's log; empty: the framework lacks the precision, so that no job ran."""
     step: Step | None = None
     """null: there is no figure."""
 
 
 def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, rounds: int) -> None:
-    """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
-    reports."""
+    """Measure as one rank, for about ``seconds``: a first round, which is discarded, and ``rounds`` further
+    ones, in each of which every kind of data has its turn. Rank 0 reports the result to ``run``."""
     is_ours = model == OURS
     if not set(kinds) <= {SYNTHETIC, REAL}:
         raise UserError(f"kinds {excerpt(str(kinds))}", "no kinds of data", f"give {SYNTHETIC} or {REAL}")
     with opened(config, None if is_ours else model) as rank:
         meter, ranks = Meter(config, rank), rank.communicator
+        # The first rank of a machine measures the energy of the machine.
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
-        slot = seconds / (rounds + 1) / len(kinds)
+        slot = seconds / (rounds + 1) / len(kinds)  # seconds of a kind in a round
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
-        meter.tell(rounds + 1, LOSS_STEPS * meter.step_seconds)
+        meter.say_duration(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
-        watts = []
+        watts: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(rounds + 1):
             for kind, source in inputs.items():
-                energy.watts()
+                energy.watts()  # begins the interval that the next call ends
                 measured[kind].append(meter.rate(source, steps[kind]))
-                watts += [energy.watts()] if kind == kinds[0] else []
+                watts[kind].append(energy.watts())
         counted = {kind: rates[1:] for kind, rates in measured.items()}
-        rate, mean_watts = statistics.median(counted[kinds[0]]), meter.over_ranks(statistics.mean(watts[1:]))
-        step = _step(config, rank, meter, rate, mean_watts, is_ours)
+        rate = statistics.median(counted[kinds[0]])
+        total_watts = meter.sum_over_ranks(statistics.mean(watts[kinds[0]][1:]))
+        step = _step(config, rank, meter, rate, total_watts, is_ours)
         if ranks.rank == 0:
-            taken = precision.shown(config, rank.precision)
-            worker.report({"precision": taken, "images_per_second": counted, "step": step})
+            chosen = precision.shown(config, rank.precision)
+            worker.report({"precision": chosen, "images_per_second": counted, "step": step})
 
 
 def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, is_ours: bool) -> Step:
-    """Measure the breakdown of a step as one rank, from its images per second and what they took, 0 watts
-    where that is not measured."""
+    """Measure the parts of a step as one rank. ``rate`` is the images/s of all ranks together, ``watts`` the
+    power of all machines during these steps; 0: it is not measured."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
-    forward = meter.over_ranks(batch / rank.forward_seconds)
-    sums = 0.0
+    forward = meter.sum_over_ranks(batch / rank.forward_seconds)
+    communication = 0.0 if is_ours else None
     if is_ours and ranks.size > 1:
-        sums = meter.over_ranks(all_reduce.time_gradients(config, ranks).seconds) / ranks.size
+        all_reduce_seconds = all_reduce.time_gradients(config, ranks).seconds
+        communication = meter.sum_over_ranks(all_reduce_seconds) / ranks.size / seconds
     loss = measured_steps.loss_after(rank, meter.open(None).batches, LOSS_STEPS)
-    mean, communication = meter.over_ranks(loss) / ranks.size, sums / seconds if is_ours else None
-    return Step(seconds, forward, communication, mean, rate / watts if watts else None)
+    mean_loss = meter.sum_over_ranks(loss) / ranks.size
+    return Step(seconds, forward, communication, mean_loss, rate / watts if watts else None)
 
 
 def run(cell: Cell, config: Config, kinds: tuple[str, ...], seconds: float, rounds: int, log: Path) -> Result:
-    """Measure a cell in a job of its own, with the other values of ``config``. Raises UserError if ``log``
-    cannot be written."""
-    how = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}
-    reported, failure = worker.run("speed.cell", config.replaced(**cell.variables), log, **how)
+    """Measure a cell in a job of its own, whose output becomes ``log``. Variables that the cell does not set
+    have their values of ``config``. Raises UserError if ``log`` cannot be written."""
+    arguments = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}
+    reported, failure = worker.run("speed.cell", config.replaced(**cell.variables), log, **arguments)
     if failure:
         return Result(cell, {}, failure, log.name)
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}
-    taken = cell._replace(precision=reported["precision"])
-    return Result(taken, rates, failure, log.name, Step(*reported["step"]))
+    measured = cell._replace(precision=reported["precision"])
+    return Result(measured, rates, failure, log.name, Step(*reported["step"]))

@@ -1,4 +1,5 @@
-"""All-reduce by size over the ranks of a run (``rn50 bench comm``)."""
+"""``rn50 bench comm``: the time of an all-reduce over the ranks of a run, by its size. Every rank calls
+``as_rank``."""
 
 import re
 from typing import NamedTuple
@@ -13,11 +14,12 @@ from rn50.settings.libraries import PASSED_THROUGH
 from rn50.terminal import Terminal, print_json, table
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
-"""Variables that launchers set; they are not settings to compare."""
+"""Pattern of variables that launchers set, and that differ between ranks or machines. Results are not
+compared by them, so they are not reported."""
 
 
 class AllReduces(NamedTuple):
-    """All-reduces by size."""
+    """Times of all-reduces by size, and the settings in effect."""
 
     library: str
     """Library that moves the bytes."""
@@ -26,13 +28,13 @@ class AllReduces(NamedTuple):
     nodes: int
     """Number of machines."""
     environment: dict[str, str]
-    """Variables of libraries that were in effect."""
+    """Variables of libraries that were set."""
     all_reduce: list[Timing]
 
 
 def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
-    """Time all-reduces of 4 bytes, 16, 64 ... up to the largest as one rank; rank 0 prints them as JSON or as
-    a table."""
+    """Time all-reduces of 4, 16, 64, ... bytes, up to ``largest_mib``, as one rank. Rank 0 prints the times,
+    as JSON or as a table."""
     sizes = [FLOAT_BYTES]
     while sizes[-1] * 4 <= largest_mib << 20:
         sizes.append(sizes[-1] * 4)
@@ -44,6 +46,7 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
 
 
 def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
+    """Print the times, as JSON or as a table."""
     if as_json:
         of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
         settings = sorted(name for name in environment() if name.startswith(PASSED_THROUGH))

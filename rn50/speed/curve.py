@@ -1,4 +1,4 @@
-"""Scaling curve of a throughput matrix: images/s over the batch size."""
+"""The picture of ``rn50 bench throughput``: images/s over the batch size, for ``throughput.py``."""
 
 from collections.abc import Sequence
 
@@ -6,33 +6,34 @@ from rn50.results.report import plots
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
-"""Ratio of rates above which the scale is logarithmic, because a linear one would squeeze the slow curves
-together."""
+"""Ratio of the largest to the smallest rate above which the scale is logarithmic, because a linear scale
+would squeeze the slow curves together."""
 
 
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """Return (network, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by batch
-    size."""
-    several = len({result.cell.placed for result in results}) > 1
+    """Return (name of a curve, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by
+    batch size. The name has framework, model and precision, and the ranks if their number differs."""
+    ranks_differ = len({result.cell.placed for result in results}) > 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for cell, rates, *_ in sorted(results, key=lambda result: result.cell.batch_size):
-        name = f"{cell.framework} {cell.model} {', '.join(cell.heading[: 1 + several])}"
-        for kind, rate in rates.items():
+    for result in sorted(results, key=lambda result: result.cell.batch_size):
+        cell = result.cell
+        name = f"{cell.framework} {cell.model} {', '.join(cell.heading[: 1 + ranks_differ])}"
+        for kind, rate in result.rates.items():
             curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
     return curves
 
 
 def draw(results: Sequence[Result]) -> bytes:
-    """Return the curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on
-    real data."""
+    """Return the curves as SVG. Each name of ``lines`` has a colour; the curve on real data is dashed."""
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]
     figure = plots.figure(8, 5)
     axes = figure.add_subplot()
     for (name, kind), curve in curves.items():
-        style, colour, label = "--" if kind == REAL else "-", f"C{names.index(name)}", f"{name}, {kind} data"
-        axes.plot(*zip(*curve, strict=True), style, marker="o", markersize=4, color=colour, label=label)
+        style = "--" if kind == REAL else "-"
+        how = {"color": f"C{names.index(name)}", "label": f"{name}, {kind} data"}
+        axes.plot(*zip(*curve, strict=True), style, marker="o", markersize=4, **how)
     axes.set_xscale("log", base=2)
     sizes = sorted({result.cell.batch_size for result in results})
     axes.set_xticks(sizes, [str(size) for size in sizes])

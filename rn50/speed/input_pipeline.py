@@ -1,5 +1,8 @@
-"""Speed of input, stage by stage, and of training, and which of the two waits for the other (``rn50 bench
-input``)."""
+"""``rn50 bench input``: the speed of the input pipeline, stage by stage, the speed of training, and the
+bottleneck.
+
+``measure`` runs on every rank and returns an ``InputSpeed``; ``rn50 profile`` calls it too.
+"""
 
 import statistics
 from typing import NamedTuple
@@ -16,6 +19,7 @@ from rn50.speed.meter import Meter
 from rn50.speed.overlap import Overlap
 from rn50.terminal import Terminal, print_json, table
 
+# Stage or kind of training -> its name in the table, in the order of the table.
 MEANING = {
     "read": "reading alone",
     "decode": "decoding alone, of images in memory",
@@ -24,27 +28,28 @@ MEANING = {
     "real": "training on real data",
 }
 SHARE_OF_TRAINING = 3
-"""Time for a training measurement relative to a stage's, because a training step takes longer than a
-pipeline's batch, and more steps run before the timed ones."""
+"""Seconds of a measurement of training over the seconds of a measurement of a stage. Training gets more time,
+because a step takes longer than a batch of the pipeline, and more steps run before the timed ones."""
 CLOSE = 1.25
-"""A stage is the pipeline's bottleneck if alone it is at most this many times as fast."""
+"""The slowest stage is the bottleneck of the pipeline if, measured alone, it is at most this many times as
+fast as the whole pipeline."""
 
 
 class Waiting(NamedTuple):
-    """Time that training on real data waits; medians over the rounds."""
+    """Time that training on real data waits for its data; medians over the rounds."""
 
     reader_ratio: float
     """Share of the time that rank 0 waited for its next batch: `reader_cost_s` over `batch_cost_s`."""
     reader_cost_s: float
-    """Seconds a step that it waited."""
+    """Seconds of a step that rank 0 waited for its batch."""
     batch_cost_s: float
-    """Seconds a step."""
+    """Seconds of a step."""
     images_per_second: float
-    """images/s of the same steps, of all ranks together."""
+    """images/s of these steps, of all ranks together."""
 
 
 class Stages(NamedTuple):
-    """images/s of all ranks together."""
+    """images/s of the stages of the input pipeline and of training, of all ranks together."""
 
     pipeline: Rates
     """The whole input pipeline alone."""
@@ -59,7 +64,7 @@ class Stages(NamedTuple):
 
     @property
     def measured(self) -> dict[str, Rates]:
-        """Return the stages that were measured."""
+        """Name -> rates of the stages that were measured, in the order of ``MEANING``."""
         return {name: getattr(self, name) for name in MEANING if getattr(self, name) is not None}
 
 
@@ -76,24 +81,24 @@ class InputSpeed(NamedTuple):
     ranks: int
     """Number of ranks on all machines."""
     precision: str
-    """Precision; what warm-up took for PRECISION=auto is marked `(auto)`."""
+    """Precision; one that the warm-up chose for PRECISION=auto is marked `(auto)`."""
     images_per_second: Stages
     real_of_synthetic: Comparison
-    """`real` over `synthetic`."""
+    """Speed of training on real data over that on a synthetic batch."""
     overlap: Overlap
     waiting: Waiting
     bottleneck: str
-    """Bottleneck of training."""
+    """Bottleneck of training, in words."""
 
 
 def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
-    """Return the bottleneck of training on real data, in words. ``median`` maps every measured stage and kind
-    of training to its images/s."""
-    slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
-    enough = median["pipeline"] >= median["synthetic"]
-    if enough and not slower:
+    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage
+    and kind of training that was measured."""
+    is_slower_on_real_data = real_of_synthetic.shown and real_of_synthetic.highest < 1
+    is_input_fast_enough = median["pipeline"] >= median["synthetic"]
+    if is_input_fast_enough and not is_slower_on_real_data:
         return "the training step, as far as these rounds show"
-    if enough:
+    if is_input_fast_enough:
         return (
             "what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
             f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data"
@@ -102,14 +107,14 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
         return "the input pipeline"
     slowest = min(("read", "decode"), key=lambda stage: median[stage])
     where = {"read": "reading", "decode": "decoding"}[slowest]
-    if median[slowest] > CLOSE * median["pipeline"]:
+    if median[slowest] > CLOSE * median["pipeline"]:  # then it must be the stage that is not measured alone
         where = "cropping, resizing and normalising"
     return f"the input pipeline, and in it {where}"
 
 
 def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
-    """Measure as one rank for about ``seconds``, in ``rounds`` rounds after a discarded first one. Rank 0
-    prints."""
+    """Measure as one rank, for about ``seconds``: a first round, which is discarded, and ``rounds`` further
+    ones. Rank 0 prints the result."""
     with opened(config) as rank:
         report = measure(config, rank, seconds, rounds)
         if rank.communicator.rank == 0:
@@ -117,14 +122,16 @@ def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
 
 
 def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpeed:
-    """Measure every stage and both kinds of training, once a round."""
+    """Measure every stage and both kinds of training once a round. Seconds and rounds are as in
+    ``as_rank``."""
     meter = Meter(config, rank)
-    stages, real = meter.stages(), meter.open(config.input_pipeline)
+    stages = meter.stages()
+    real = meter.open(config.input_pipeline)
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
-    slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))
+    slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))  # seconds of a stage in a round
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
-    meter.tell(rounds + 1, (rounds + 1) * len(stages) * slot)
+    meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[Waiting] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -136,28 +143,29 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
-                        reader, batch = result.data_wait_seconds / steps[name], result.seconds / steps[name]
-                        waits.append(Waiting(reader / batch, reader, batch, rate))
+                        reader_cost = result.data_wait_seconds / steps[name]
+                        batch_cost = result.seconds / steps[name]
+                        waits.append(Waiting(reader_cost / batch_cost, reader_cost, batch_cost, rate))
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
-    of_rounds = {name: rates.of_rounds(values) for name, values in measured.items()}
+    images_per_second = {name: rates.of_rounds(values) for name, values in measured.items()}
     compared = rates.compare(measured["real"], measured["synthetic"])
     return InputSpeed(
         system=config.run.system,
         device=config.run.device,
         ranks=config.ranks,
         precision=precision.shown(config, rank.precision),
-        images_per_second=Stages(**of_rounds),
+        images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
         overlap=overlap.of_rounds(config, *(measured[name] for name in inputs)),
         waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
-        bottleneck=bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared),
+        bottleneck=bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared),
     )
 
 
 def show(report: InputSpeed, console: Terminal) -> None:
-    """Print one line per stage, then the verdict."""
+    """Print a row for every stage, the time that training waits, the overlap and the bottleneck."""
     ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks together"
     title = f"{report.system}: images/s of {ranks}, {report.device}, {report.precision}"
     stages = table(("", "median", "lowest", "highest"), title=title)

@@ -1,4 +1,4 @@
-"""Settings of the input pipeline that affect speed, and the values that are worth a trial."""
+"""Settings of the input pipeline that affect speed, and the values of each that ``tuning.py`` tries."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,28 +12,29 @@ from rn50.settings.variables import Variable
 NAMES: dict[str, str] = {
     field: variable.name for section, field, variable in variables() if section == "input_pipeline"
 }
-"""Field of the input pipeline -> its variable."""
+"""Field of ``InputPipeline`` -> its variable."""
 
 
 class Setting(NamedTuple):
-    """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as
-    they get better."""
+    """A field of ``InputPipeline``, and the values to try, in ascending order."""
 
     field: str
     values: tuple[Any, ...]
 
     def directions(self, current: Any) -> list[list[Any]]:
-        """Return the values above ``current``, nearest first, and those below it, nearest first."""
+        """Return two lists: the values above ``current`` in ascending order, and the values below it in
+        descending order."""
         above = [value for value in self.values if value > current]
-        return [above, [value for value in reversed(self.values) if value < current]]
+        below = [value for value in reversed(self.values) if value < current]
+        return [above, below]
 
 
-def of(config: Config, cores: int) -> list[Setting]:
-    """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a
-    rank.
+def to_try(config: Config, cores: int) -> list[Setting]:
+    """Return the settings that have an effect on the device of ``config``. Threads go up to ``cores``, the
+    number of a rank's cores.
 
-    The setting with the greatest effect comes first, because those after it are measured with it.
-    Preallocated memory is not tuned, because it hardly affects any but the first batches.
+    The setting with the greatest effect comes first, because the later settings are measured with its best
+    value. Preallocated memory is not tuned, because it affects hardly more than the first batches.
     """
     threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
     settings = [
@@ -44,39 +45,40 @@ def of(config: Config, cores: int) -> list[Setting]:
         Setting("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
         Setting("dont_use_mmap", (False, True)),
     ]
-    whole = turned(config, {"roi_decode": False})
+    whole_images = changed(config, {"roi_decode": False})  # a cache has an effect only on whole images
 
-    def matters(setting: Setting) -> bool:
-        changed = (turned(whole, {setting.field: value}) for value in setting.values if value)
-        return any(in_effect(candidate, setting) for candidate in changed)
+    def has_effect(setting: Setting) -> bool:
+        candidates = (changed(whole_images, {setting.field: value}) for value in setting.values if value)
+        return any(in_effect(candidate, setting) for candidate in candidates)
 
-    return list(filter(matters, settings))
+    return list(filter(has_effect, settings))
 
 
 def together(config: Config) -> list[dict[str, Any]]:
-    """Return values that may help together though neither does alone: a cache needs whole images, which cost
-    time without it."""
+    """Return changes of several fields that may be faster together though no single one is: a cache of
+    decoded images needs DALI_ROI_DECODE=0, which alone is slower."""
     cached = {"roi_decode": False, "cache_size_mb": 4096}
-    useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
-    return [cached] if useful else []
+    is_useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
+    return [cached] if is_useful else []
 
 
-def turned(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return ``config`` with these values of fields of its input pipeline."""
+def changed(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return ``config`` with other values of fields of its input pipeline."""
     return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **values))
 
 
 def in_effect(config: Config, setting: Setting) -> bool:
-    """Return whether the value that ``config`` has for a setting is in effect."""
+    """Return True if the value of a setting in ``config`` has an effect there."""
     return show.why_no_effect(NAMES[setting.field], config) is None
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[str, str]]:
-    """Return the texts, old and new, of every variable of the input pipeline that differs in ``after``."""
+    """Return variable -> (old text, new text), for every variable of the input pipeline that differs between
+    the two configurations."""
     old, new = before.as_environment(), after.as_environment()
     return {name: (old[name], new[name]) for name in NAMES.values() if old[name] != new[name]}
 
 
 def described(values: Mapping[str, Any]) -> str:
-    """Return fields as NAME=value, as in a file."""
+    """Return the values of fields as NAME=value, in one line."""
     return " ".join(f"{NAMES[field]}={Variable.write(value)}" for field, value in values.items())

@@ -1,4 +1,9 @@
-"""Steps that only measure: on any batches, at a learning rate of 0, or under the framework's profiler."""
+"""Training steps of a rank that measure and leave the weights as they are (``train``), and measurements
+beside them: the input without steps (``take``), a loss (``loss_after``), the framework's profiler
+(``profile``).
+
+``Meter`` and ``cell.py`` call these functions on every rank at the same time.
+"""
 
 import dataclasses
 import itertools
@@ -13,20 +18,21 @@ from rn50.settings.fields import InputPipeline
 
 
 class Operator(NamedTuple):
-    """Calls and time of one operator of the framework, or kernel of a GPU, in the profiled steps."""
+    """Calls and time of an operator of the framework, or of a kernel of a GPU, in all profiled steps."""
 
     name: str
     calls: int
     seconds: float
-    """Time on the device, without that of the operators it called."""
+    """Time on the device, without the time of the operators that it called."""
 
 
 def open_input(rank: Rank, settings: InputPipeline | None) -> Batches:
-    """Return batches for ``train``: the training set through a pipeline of these settings, or with None one
-    random batch held on the device. ``warm_up`` comes first. Several inputs may be open at a time.
+    """Return batches for ``train``: the training set through a pipeline of these settings; with None the same
+    random batch again and again, held on the device.
 
-    A pipeline delivers its first batch before this returns, so too little memory or missing data is an error
-    here.
+    The rank must be warmed up (``Rank.warm_up``). Several inputs may be open at the same time. A pipeline
+    delivers its first batch before this function returns, so that too little memory or missing data is an
+    error here.
     """
     if settings is None:
         return rank.synthetic()
@@ -36,11 +42,12 @@ def open_input(rank: Rank, settings: InputPipeline | None) -> Batches:
 
 
 def train(rank: Rank, batches: Batches, lead_in: int, steps: int) -> EpochResult:
-    """Run ``steps`` training steps at a learning rate of 0, which leave the weights as they are. All ranks
+    """Run ``steps`` training steps at a learning rate of 0, which leaves the weights as they are. All ranks
     call it.
 
-    They have to cost what they cost in the middle of a long run. So batches that were prepared ahead in idle
-    time are discarded, and ``lead_in`` steps run before those that are timed and counted.
+    The steps have to take the time that they take in the middle of a long run. So the batches in the queue,
+    which were prepared in idle time, are discarded, and ``lead_in`` steps run before the steps that are timed
+    and counted.
     """
     batches.drain()
     rank.train(batches, lead_in, lambda: 0.0)
@@ -48,18 +55,20 @@ def train(rank: Rank, batches: Batches, lead_in: int, steps: int) -> EpochResult
 
 
 def take(batches: Batches, lead_in: int, steps: int) -> EpochResult:
-    """Take as many batches as ``train``, without a step."""
+    """Take as many batches as ``train`` does, but run no step. The result is that of the last ``steps``
+    batches."""
     batches.drain()
-    for count in (lead_in, steps):
-        begin, waited = time.perf_counter(), batches.wait_seconds  # again for those that count
+    for count in (lead_in, steps):  # the second time replaces the figures of the first
+        begin, waited = time.perf_counter(), batches.wait_seconds
         samples = sum(batch.samples for batch in itertools.islice(batches.epoch(), count))
     return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
 
 def loss_after(rank: Rank, batches: Batches, steps: int) -> float:
-    """Return the mean loss of this rank's samples in the last of the first ``steps`` of a run.
+    """Train for ``steps`` steps at the learning rates of the configuration. Return the mean loss of this
+    rank's samples in the last of these steps.
 
-    ``batches`` have no end. It changes the weights, so it comes last.
+    ``batches`` must have no end. The steps change the weights, so this is the last measurement of a rank.
     """
     losses: list[float] = []
     rank.train(batches, steps, LearningRates(rank.config).next, lambda _, loss: losses.append(loss))
@@ -69,8 +78,8 @@ def loss_after(rank: Rank, batches: Batches, steps: int) -> float:
 def profile(
     rank: Rank, batches: Batches, steps: int, trace: pathlib.Path
 ) -> tuple[EpochResult, list[Operator]]:
-    """Run ``train`` under the framework's own profiler, which slows it, and write the timeline to ``trace``
-    in Chrome's tracing format. Return also the seconds of every operator."""
+    """Run ``train`` under the framework's own profiler, which slows it down. Write the timeline to ``trace``
+    in Chrome's tracing format. Return the result of ``train``, and every operator."""
     run = rank.config.run
     measure = frameworks.module(run.framework, "measure")
     return measure.profile(lambda: train(rank, batches, 0, steps), trace, run.device == "gpu")

@@ -1,4 +1,7 @@
-"""Measurements of a rank's input pipeline, made by all ranks at once because they share cores and storage."""
+"""``Meter``: measurements of the input pipeline and of training, by all ranks of a run at the same time,
+because ranks share cores and storage. ``bench input``, ``bench throughput``, ``profile`` and ``tune input``
+use it.
+"""
 
 import itertools
 import time
@@ -22,32 +25,40 @@ from rn50.speed.worker import TAKES
 from rn50.terminal import say
 
 LEAST_STEPS = 3
-"""Fewest steps that are timed, however short the time."""
+"""Fewest steps that a measurement times, however few seconds it is given."""
 LEAD_IN_STEPS = 2
-"""Untimed steps at the start, in addition to those that fill the pipeline's queue."""
+"""Steps before the timed ones, in addition to those that use up the batches in the pipeline's queue."""
 BATCHES_IN_MEMORY = 4
-"""Batches that are decoded without reading: too many for any cache of the processor."""
+"""Number of batches that the decoder decodes in turn without reading: too many for any cache of a
+processor."""
 SEED = 1
+"""Seed of the warm-up and of the pipelines, whose speed does not depend on it."""
 
 
 class Input(NamedTuple):
-    """Batches, and what is done with them."""
+    """A source of batches, and whether a measurement trains on them."""
 
     batches: Batches
     depth: int
-    """Depth of their queue; 0 for a synthetic batch, which has none."""
+    """Depth of the queue of prepared batches; 0 for a synthetic batch, which has no queue."""
     training: bool = True
-    """False: they are only taken, so that the input runs alone."""
+    """False: the batches are taken and no step runs, so that the input is measured alone."""
 
 
 class Meter:
-    """One rank of a measurement. Every rank calls every method."""
+    """Measurements on one rank. Its methods wait for the other ranks, so every rank calls the same methods in
+    the same order."""
+
+    step_seconds = 0.0
+    """Seconds of a step in the last call of ``steps``."""
 
     def __init__(self, config: Config, rank: Rank):
+        """Warm the rank up. Raises UserError if no full batch fits the shard of a rank."""
         self._config, self._rank = config, rank
         self.communicator = rank.communicator
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
-        self._round_seconds = self.step_seconds = 0.0
+        self._round_seconds = 0.0
+        """Seconds of a round in which every input that ``steps`` was asked about is measured once."""
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
@@ -56,22 +67,23 @@ class Meter:
         if rank.precision.reason and self.communicator.rank == 0:
             say(rank.precision.reason, err=True)
 
-    def agreed(self, value: int) -> int:
-        """Broadcast rank 0's value."""
+    def broadcast(self, value: int) -> int:
+        """Return the value of rank 0 on every rank."""
         return total(self.communicator, value if self.communicator.rank == 0 else 0)
 
-    def over_ranks(self, value: float) -> float:
-        """Return the sum over all ranks, to a millionth."""
+    def sum_over_ranks(self, value: float) -> float:
+        """Return the sum of ``value`` over all ranks, rounded to a millionth."""
         return total(self.communicator, round(value * 1e6)) / 1e6
 
     def open(self, settings: InputPipeline | None) -> Input:
-        """Open the training set through a pipeline of these settings, or with None a synthetic batch."""
+        """Return the training set through a pipeline of these settings; with None a synthetic batch."""
         depth = settings.prefetch_queue_depth if settings else 0
         return Input(measured_steps.open_input(self._rank, settings), depth)
 
     def stages(self) -> dict[str, Callable[[], Any]]:
-        """Return functions that wait for the next batch of a part of the pipeline. DALI has "read", which
-        only reads, and "decode", which only decodes images in memory; other libraries have none."""
+        """Return name -> function for the stages of the pipeline that can run alone. The function waits for
+        the next batch of the stage. With DALI "read" reads records, and "decode" decodes images in memory; no
+        other library can run its stages alone."""
         if input_library.chosen(self._config) != "dali":
             return {}
         rank, ranks = self.communicator.rank, self.communicator.size
@@ -82,6 +94,7 @@ class Meter:
         }
 
     def _in_memory(self) -> Iterator[list[np.ndarray]]:
+        """Yield batches of JPEG images in memory without end, ``BATCHES_IN_MEMORY`` batches in turn."""
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size
         with IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
             places = np.linspace(0, len(reader) - 1, BATCHES_IN_MEMORY * size).astype(int)
@@ -89,7 +102,8 @@ class Meter:
         return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
 
     def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
-        """Return the rate of one of ``stages``, over all ranks, measured for about ``seconds``."""
+        """Return images/s of a stage, of all ranks together, measured for about ``seconds``. ``next_batch``
+        is its function, as ``stages`` returns it."""
         depth = self._config.input_pipeline.prefetch_queue_depth
         for _ in range(depth + LEAD_IN_STEPS):
             next_batch()
@@ -100,49 +114,51 @@ class Meter:
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
-        time.sleep(depth * taken / batches)  # filling the queue would slow the next measurement
-        return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
+        time.sleep(depth * taken / batches)  # let the queue fill up now, not during the next measurement
+        return self.sum_over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, source: Input, seconds: float) -> int:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
-        epoch."""
-        tried = min(LEAD_IN_STEPS, self._full_batches)
+        epoch. Some steps are timed to find out."""
+        trial_steps = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
-        result = self._timed(source, lead_in, tried)
-        self.step_seconds = result.seconds / tried
-        # The queue is emptied before the steps and filled again after them.
-        around = self._lead_in(source.depth) + 2 * source.depth
-        fit = round(seconds / self.step_seconds) - around
-        steps = self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
-        self._round_seconds += (steps + around) * self.step_seconds
+        result = self._run(source, lead_in, trial_steps)
+        self.step_seconds = result.seconds / trial_steps
+        # A measurement also takes the time of the lead-in, and of emptying the queue before it and filling it
+        # after it.
+        other_steps = self._lead_in(source.depth) + 2 * source.depth
+        steps_in_time = round(seconds / self.step_seconds) - other_steps
+        steps = self.broadcast(min(self._full_batches, max(LEAST_STEPS, steps_in_time)))
+        self._round_seconds += (steps + other_steps) * self.step_seconds
         return steps
 
-    def tell(self, rounds: int, others: float) -> None:
-        """Say on rank 0 how long the rounds take, in each of which every input of ``steps`` has its turn, and
-        ``others``, seconds beside them."""
+    def say_duration(self, rounds: int, others: float) -> None:
+        """Print on rank 0 how long the measurement will take: ``rounds`` rounds, in which every input that
+        ``steps`` was asked about is measured once, and ``others`` seconds for other measurements."""
         if self.communicator.rank == 0:
             least = f"a round times at least {LEAST_STEPS} steps"
             say(f"{TAKES} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
 
     def _lead_in(self, depth: int) -> int:
+        """Return the untimed steps before a measurement of an input with a queue of this depth."""
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
     def rate(self, source: Input, steps: int) -> float:
-        """Return images/s of ``train``."""
+        """Return the images/s of ``train``, of all ranks together."""
         result = self.train(source, steps)
         return result.samples / result.seconds
 
     def train(self, source: Input, steps: int) -> EpochResult:
-        """Time training steps, or the input alone, on all ranks. Return the samples of all ranks and the
-        seconds of rank 0."""
+        """Time ``steps`` training steps, or the input alone if ``source.training`` is false, on all ranks at
+        once. Return the samples of all ranks, the seconds of rank 0, and this rank's seconds of waiting."""
         self.communicator.barrier()
-        lead_in = self._lead_in(source.depth)
-        result = self._timed(source, lead_in, steps)
-        time.sleep(source.depth * result.seconds / steps)  # as above
-        seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
-        return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)
+        result = self._run(source, self._lead_in(source.depth), steps)
+        time.sleep(source.depth * result.seconds / steps)  # let the queue fill up, as above
+        seconds = self.broadcast(round(result.seconds * 1e12)) / 1e12  # ranks must draw the same conclusions
+        return result._replace(samples=round(self.sum_over_ranks(result.samples)), seconds=seconds)
 
-    def _timed(self, source: Input, lead_in: int, steps: int) -> EpochResult:
+    def _run(self, source: Input, lead_in: int, steps: int) -> EpochResult:
+        """Run ``lead_in`` untimed steps and ``steps`` timed ones on this rank, or take as many batches."""
         if source.training:
             return measured_steps.train(self._rank, source.batches, lead_in, steps)
         return measured_steps.take(source.batches, lead_in, steps)

@@ -1,4 +1,4 @@
-"""Networks of a throughput matrix: ours, and models of the frameworks' own zoos."""
+"""Networks that ``rn50 bench throughput`` can train: ours, and the models of the frameworks' own zoos."""
 
 import difflib
 import re
@@ -13,20 +13,20 @@ OURS = "ours"
 
 
 class Network(NamedTuple):
-    """Network that a cell trains."""
+    """Network of a framework."""
 
     framework: str
     model: str
-    """``OURS``, or its name in the framework's zoo."""
+    """``OURS``, or the name of the model in the framework's zoo."""
     image_size: int | None
-    """Side of its input in pixels; None: the configuration's."""
+    """Side of its input in pixels; None: that of the configuration."""
 
 
 def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
-    """Return every model in every framework that has it. Spelling differs between zoos, so case, dots and
-    underscores do not count.
+    """Return every model in every framework that has it. Names are compared without case and punctuation,
+    because their spelling differs between zoos.
 
-    Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
+    Raises UserError for a model that no zoo of these frameworks has, or if a zoo is not installed.
     """
     is_ours = set(models) == {OURS}
     zoos = {framework: {OURS: None, **({} if is_ours else zoo(framework))} for framework in frameworks}
@@ -45,16 +45,18 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
 
 
 def zoo(framework: str) -> dict[str, int | None]:
-    """Return the models of the framework's own zoo: name -> side of the input in pixels. Raises UserError if
-    framework or zoo is not installed."""
+    """Return name -> side of the input in pixels, for the models of a framework's zoo. Raises UserError if
+    the framework or its zoo is not installed."""
     return module(framework, "zoo").models()
 
 
 def _bare(name: str) -> str:
+    """Return a name without case and punctuation."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _close(model: str, zoos: Iterable[Iterable[str]]) -> str:
+    """Return the advice of an error: names of models that are close to an unknown one, else all names."""
     names = {_bare(name): name for zoo in zoos for name in zoo}
     close = difflib.get_close_matches(_bare(model), names, n=5)
     if not close:

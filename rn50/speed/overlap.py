@@ -1,4 +1,5 @@
-"""Mutual slowdown of input and training step: the rate of each alone beside that of both together."""
+"""How much the input pipeline and the training step slow each other down, by the rates of each alone and of
+both together. ``rn50 bench input``, ``tune input`` and ``profile`` report it."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,61 +11,63 @@ from rn50.rates import Comparison
 from rn50.settings.config import Config
 
 LOST = 0.05
-"""Share of the slower one's rate above which the two are said to hold each other up."""
+"""Limit of ``Overlap.lost``, above which input and step are said to hold each other up."""
 HIDDEN = 1 / 3
-"""Share of the shorter one's time below which the two are said to exclude each other."""
+"""Limit of ``Overlap.hidden``, below which input and step are said to exclude each other."""
 REMEDIES = {
     "cpu": "the cores are shared, so that is to be expected; DALI_THREADS and OMP_NUM_THREADS divide them",
     "gpu": "set CUDA_DEVICE_MAX_CONNECTIONS=32 if it is less; rn50 tune input tries other DALI_THREADS and "
     "DALI_HW_DECODER_LOAD",
 }
+"""Device -> change that may help."""
 
 
 class Overlap(NamedTuple):
-    """Images/s of input and training step; medians over the rounds."""
+    """Images/s of input and training step, alone and together; medians over the rounds."""
 
     device: str
     """cpu or gpu."""
     input: float
-    """The input alone: batches that no step trains on."""
+    """images/s of the input alone: its batches are taken, but no step trains on them."""
     step: float
-    """The training step alone, on a synthetic batch."""
+    """images/s of the training step alone, on a synthetic batch."""
     together: float
-    """Training on real data."""
+    """images/s of training on real data."""
     of_slower: Comparison
-    """`together` over the slower of `input` and `step`, round by round."""
+    """`together` over the smaller of `input` and `step`, compared round by round."""
 
     @property
     def lost(self) -> Share:
-        """Share of the slower one's rate that is lost while the other runs too."""
+        """Share of the smaller of both rates, `input` and `step`, that is lost when both run together."""
         return max(0.0, 1 - self.of_slower.median)
 
     @property
     def hidden(self) -> Share:
-        """Share of the shorter one's time an image that passes while the other runs too: about 1 where the
-        two run side by side, 0 where each waits for the other."""
-        alone = 1 / self.input, 1 / self.step
-        return (sum(alone) - 1 / self.together) / min(alone)
+        """Share of the shorter of both times an image, of input and step, that passes while the other runs:
+        about 1 if both run at the same time, 0 if each waits for the other."""
+        seconds_alone = 1 / self.input, 1 / self.step
+        return (sum(seconds_alone) - 1 / self.together) / min(seconds_alone)
 
     @property
     def hold_each_other_up(self) -> bool:
-        """True if every round finds that, and the loss is above ``LOST``."""
+        """True if training on real data was slower than input and step alone in every round, by more than
+        ``LOST``."""
         return self.of_slower.shown and self.lost > LOST
 
     @property
     def exclude_each_other(self) -> bool:
-        """True if input and step take turns in time: together they take nearly as long as one after the
-        other."""
+        """True if input and step hardly run at the same time: together they take nearly as long as one after
+        the other."""
         return self.hold_each_other_up and self.hidden < HIDDEN
 
     @property
     def remedy(self) -> str:
-        """Change that may help; empty if they do not hold each other up."""
+        """Change that may help; empty if input and step do not hold each other up."""
         return REMEDIES[self.device] if self.hold_each_other_up else ""
 
     @property
     def sentence(self) -> str:
-        """Return the three rates, the loss and the remedy, in words."""
+        """The three rates, the loss and the remedy, in one sentence."""
         loss = "no less than the slower one, as far as these rounds show"
         if self.of_slower.shown and self.lost:
             loss = f"{self.lost:.1%} less than the slower one"
@@ -84,7 +87,8 @@ prints(
 def of_rounds(
     config: Config, alone: Sequence[float], step: Sequence[float], together: Sequence[float]
 ) -> Overlap:
-    """Return the overlap of rates of the same rounds: the input alone, the step alone, both together."""
-    median, slower = statistics.median, [min(pair) for pair in zip(alone, step, strict=True)]
+    """Return the overlap by the images/s of the input alone, the step alone, and both together. Each has one
+    value per round, in the same order."""
+    slower = [min(pair) for pair in zip(alone, step, strict=True)]
     of_slower = rates.compare(together, slower)
-    return Overlap(config.run.device, median(alone), median(step), median(together), of_slower)
+    return Overlap(config.run.device, *map(statistics.median, (alone, step, together)), of_slower)

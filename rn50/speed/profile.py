@@ -1,5 +1,9 @@
-"""Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a
-change."""
+"""``rn50 profile``: the rate of training, the time of each operator by the framework's own profiler, the
+bottleneck, and the gain of a change.
+
+``measure`` runs two jobs, whose ranks call ``as_rank``, and returns a ``Profile``. ``read`` returns an
+earlier one, ``gain`` compares two, ``show`` prints.
+"""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -17,12 +21,13 @@ from rn50.terminal import WIDEST, Terminal, table
 
 REPORT_FILE = "profile.json"
 TOP = 12
-"""Number of operators that are shown."""
+"""Number of operators that a terminal shows."""
 JOBS = ("rate", "operators")
+"""The two jobs: the rate without a profiler, the time of the operators under it."""
 
 
 class OperatorPerStep(NamedTuple):
-    """An operator's calls and time in a step."""
+    """Calls and time of an operator in a step, on the mean."""
 
     name: str
     """Name of the operator."""
@@ -33,25 +38,27 @@ class OperatorPerStep(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A profile, and what was gained since another one."""
+    """Rate of training and time of its operators, and the gain over an earlier profile."""
 
     rate: Inline[InputSpeed]
     """Output of ``rn50 bench input --json``."""
     steps: int
+    """Number of profiled steps."""
     profiled_step_seconds: float
-    """A step under the profiler, which slows it down."""
+    """Seconds of a step under the profiler, which slows it down."""
     operators: list[OperatorPerStep]
-    """Operators, the longest first."""
+    """Operators, those with the most time first."""
     gain: str | None = None
-    """The sentence on the change since `--baseline`."""
+    """Sentence on the gain over the profile of `--baseline`; null: there is no baseline."""
 
     @property
     def idle(self) -> float:
-        """Share of the time in which no operator ran. Times of concurrent operators are added."""
+        """Share of the time in which no operator ran. It is too low if operators ran at the same time,
+        because their times are added."""
         return max(0.0, 1 - self.milliseconds() / (1e3 * self.profiled_step_seconds))
 
     def milliseconds(self, name: str | None = None) -> float:
-        """Return the milliseconds per step of an operator, or of all."""
+        """Return the milliseconds per step of the operator ``name``; None: of all operators together."""
         return sum(operator.milliseconds for operator in self.operators if name in (None, operator.name))
 
 
@@ -59,7 +66,8 @@ prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators,
 
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
-    """Run one of ``JOBS`` as one rank; rank 0 reports."""
+    """Do the job ``what`` of ``JOBS`` as one rank; rank 0 reports its result. ``seconds`` and ``rounds`` are
+    for the rate, ``steps`` is the number of steps to profile, ``folder`` is for the traces."""
     with opened(config) as rank:
         if what == "rate":
             reported = as_json(input_pipeline.measure(config, rank, seconds, rounds))
@@ -68,32 +76,32 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             measured_steps.train(rank, batches, 2, 1)
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
-            longest_first = sorted(operators, key=lambda operator: -operator.seconds)
-            a_step = [(row.name, row.calls / steps, 1e3 * row.seconds / steps) for row in longest_first]
-            reported = {"steps": steps, "step_seconds": result.seconds / steps, "operators_a_step": a_step}
-        rank.communicator.barrier()  # rank 0 reports when all are done
+            operators.sort(key=lambda operator: -operator.seconds)
+            per_step = [(row.name, row.calls / steps, 1e3 * row.seconds / steps) for row in operators]
+            reported = {"steps": steps, "step_seconds": result.seconds / steps, "operators_a_step": per_step}
+        rank.communicator.barrier()  # the report ends the job, so all ranks must be done
         if rank.communicator.rank == 0:
             worker.report(reported)
 
 
 def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> InputSpeed | None:
-    """Measure the rate without the operators; None if that fails."""
+    """Measure the rate alone, in a job with this log; None: the job failed."""
     arguments = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
     reported, failure = worker.run("speed.profile", config, log, **arguments)
     return None if failure else _rate(reported)
 
 
 def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
-    """Measure the rate in one job and the operators in another, because a profiler slows down what it
-    measures. Write ``REPORT_FILE``, traces and logs.
+    """Measure the rate in one job and the operators in another, because the profiler slows training down.
+    Write ``REPORT_FILE``, traces and logs into ``folder``.
 
     Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
     files.make_folder(folder, worker.REMEDY)
     reported: dict[str, Any] = {}
     duration = {"seconds": seconds, "rounds": rounds, "steps": steps}
-    for_profiler = frameworks.traits(config.run.framework).profiling
-    unset = {name: value for name, value in for_profiler.items() if name not in config.environment}
+    profiler_settings = frameworks.traits(config.run.framework).profiling
+    unset = {name: value for name, value in profiler_settings.items() if name not in config.environment}
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
@@ -101,7 +109,7 @@ def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pat
             if outcome.failure:
                 raise UserError(outcome.failure, None, f"see {log}")
             reported[what] = outcome.reported
-            # Use one precision in both jobs, because "auto" may choose another the second time.
+            # With "auto" the warm-up of the second job might choose another precision.
             precision = str(reported["rate"]["precision"]).split()[0]  # without "(auto)"
             config = config.replaced(**unset, PRECISION=precision)
             progress(done, len(JOBS))
@@ -110,29 +118,32 @@ def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pat
 
 
 def read(folder: pathlib.Path) -> Profile:
-    """Return an earlier profile. Raises UserError if ``folder`` holds none."""
+    """Return the profile that an earlier call has written into ``folder``. Raises UserError if it holds no
+    profile."""
     file = folder / REPORT_FILE
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
-        gain(earlier, earlier), earlier.idle  # raise if a value that a comparison reads is missing
+        gain(earlier, earlier), earlier.idle  # raise here if a value is missing that a comparison will read
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
 
 
 def _profile(reported: dict[str, Any]) -> Profile:
+    """Return the profile of what ``as_rank`` has reported, by job of ``JOBS``."""
     profiled = reported["operators"]
     operators = [OperatorPerStep(*row) for row in profiled["operators_a_step"]]
     return Profile(_rate(reported["rate"]), profiled["steps"], profiled["step_seconds"], operators)
 
 
 def _rate(reported: dict[str, Any]) -> InputSpeed:
+    """Return the rate of the JSON that ``as_rank`` has reported. That of its overlap lacks the device."""
     overlap = {**reported["overlap"], "device": reported["device"]}
     return of_json(InputSpeed, {**reported, "overlap": overlap})
 
 
 def gain(before: Profile, now: Profile) -> str:
-    """Return the gain of a change, in words."""
+    """Return the gain from one profile to another, in words."""
     first, second = (profile.rate.images_per_second.real for profile in (before, now))
     comparison = f"{second.median:,.0f} images/s for {first.median:,.0f} before: "
     comparison += f"{second.median / first.median:.3f} times as fast"
@@ -142,7 +153,8 @@ def gain(before: Profile, now: Profile) -> str:
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
-    """Print rate, profile, bottleneck and gain, a paragraph each."""
+    """Print rate, operators, bottleneck and gain, a numbered paragraph each. ``before`` is the profile of
+    --baseline; None: there is none."""
     real, synthetic = now.rate.images_per_second.real, now.rate.images_per_second.synthetic
     waiting = now.rate.waiting
     console.print(

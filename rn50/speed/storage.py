@@ -1,10 +1,12 @@
-"""Read speed of a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench
-storage``).
+"""``rn50 bench storage``: the read speed of a data set's training file, sequentially and shuffled, cold (from
+storage) and warm (from the page cache).
 
 DALI reads sequentially: every rank reads its own part of the file from front to back and shuffles in memory.
-Loaders that sample from the whole file read shuffled, record by record. One thread reads, as one does in a
-pipeline. Before a cold measurement the kernel is asked to drop the file's pages, and then asked whether it
-did.
+Loaders that sample from the whole file read record by record in shuffled order. A single thread reads, as in
+an input pipeline. Before a cold measurement the kernel is asked to drop the file's pages from memory, and
+then it is checked how many stayed.
+
+``measure`` reads, ``rows`` makes the figures, ``show`` prints them.
 """
 
 import contextlib
@@ -26,14 +28,15 @@ from rn50.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json, table
 
 BLOCK_BYTES = 1 << 20
+"""Size of a sequential read."""
 PLACES = 256
-"""Number of places in a file that are probed to tell whether it is in memory."""
+"""Number of bytes of a file that are probed to estimate how much of it is in memory: to about 3 %."""
 MOST_IN_MEMORY_WHEN_COLD = 0.1
-"""Largest share of a cold file that may still be in memory."""
+"""Largest share of a file that may be in memory without a warning that its cold measurement was not cold."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
 Piece = tuple[int, int]
-"""(offset, bytes) of one read."""
+"""(offset in the file, number of bytes) of a read."""
 
 
 class TrainingFile:
@@ -53,35 +56,38 @@ class TrainingFile:
         self._records: list[Piece] = list(zip(starts.tolist(), sizes.tolist(), strict=True))
 
     def in_blocks(self) -> list[Piece]:
-        """Return the file as pieces of ``BLOCK_BYTES``, the last one shorter."""
+        """Return the whole file as pieces of ``BLOCK_BYTES`` in order; the last piece may be shorter."""
         return [(begin, min(BLOCK_BYTES, self.bytes - begin)) for begin in range(0, self.bytes, BLOCK_BYTES)]
 
     def shuffled(self, seed: int) -> list[Piece]:
-        """Return its records in an order that ``seed`` gives."""
+        """Return the records as pieces in random order."""
         return random.Random(seed).sample(self._records, self.records)
 
     def read(self, pieces: Sequence[Piece], seconds: float) -> tuple[int, float]:
-        """Read piece after piece for about ``seconds``; return (pieces, bytes per second)."""
+        """Read piece after piece until ``seconds`` have passed or all are read. Return (number of pieces that
+        were read, bytes per second)."""
         buffer = memoryview(bytearray(max(size for _, size in pieces)))
-        total, begin = 0, time.perf_counter()
-        for done, (offset, size) in enumerate(pieces, start=1):  # noqa: B007
+        total_bytes, begin = 0, time.perf_counter()
+        for count, (offset, size) in enumerate(pieces, start=1):  # noqa: B007
             if os.preadv(self._file, [buffer[:size]], offset) != size:
                 end = f"ends before byte {offset + size}"
                 raise UserError(self.path, end, "it changed while it was read")
-            total += size
+            total_bytes += size
             taken = time.perf_counter() - begin
             if taken > seconds:
                 break
-        return done, total / taken
+        return count, total_bytes / taken
 
-    def forget(self) -> float | None:
-        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if unknown."""
+    def drop_from_memory(self) -> float | None:
+        """Ask the kernel to drop the file's pages from memory. Return the share of the file that stayed;
+        None: unknown."""
         os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
-        return self.in_memory()
+        return self.share_in_memory()
 
-    def in_memory(self) -> float | None:
-        """Return the share of the file that is in memory, None if the file system does not tell."""
+    def share_in_memory(self) -> float | None:
+        """Return the share of the file that is in memory, estimated by reads that do not wait for storage.
+        None: the file system or Python cannot make such reads."""
         resident, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
         for place in places:
@@ -89,36 +95,37 @@ class TrainingFile:
                 resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
             except BlockingIOError:
                 continue
-            except (AttributeError, OSError):  # nor does a Python that was built for an older kernel
+            except (AttributeError, OSError):  # a Python that was built for an older kernel lacks RWF_NOWAIT
                 return None
         return resident / len(places)
 
     def close(self) -> None:
+        """Close the file."""
         self._stream.close()
 
 
 class ReadFolder(NamedTuple):
-    """Measurements of one folder."""
+    """Measurements of the training file in a folder."""
 
     folder: Path
     """Folder of the data set."""
     records: int
-    """Records of train.rec."""
+    """Number of records in train.rec."""
     bytes: int
-    """Size of train.rec."""
+    """Size of train.rec in bytes."""
     bytes_per_second: dict[str, list[float]]
-    """Kind -> one value per round."""
+    """Kind of ``KINDS`` -> bytes per second in every round."""
     shares: list[float | None]
-    """Share of the file that was in memory each time it should have been cold; None: unknown."""
+    """Share of the file that was in memory before each cold measurement; None: unknown."""
 
     @property
     def stayed_in_memory(self) -> float | None:
-        """Largest share of the file that was in memory when it should have been cold; null: unknown."""
+        """Largest share of the file that was in memory before a cold measurement; null: unknown."""
         return max((share for share in self.shares if share is not None), default=None)
 
     @property
     def remark(self) -> str | None:
-        """Return a warning about the cold figures, or None."""
+        """Warning that the cold figures are or may be those of reads from memory; None: no warning."""
         if self.stayed_in_memory is None:
             unknown = "whether cold was cold is not known: its file system does not say what is in memory"
             return f"{self.folder}: {unknown}"
@@ -133,15 +140,15 @@ prints(ReadFolder, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 
 def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFolder]:
-    """Measure every kind of every folder once a round, for about ``seconds`` in all.
+    """Measure every kind of every folder (one or two) once a round, for about ``seconds`` in all.
 
-    Raises UserError if a folder cannot be read or two are the same.
+    Raises UserError if a folder cannot be read, or both have the same file.
     """
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(contextlib.closing(TrainingFile(folder))) for folder in folders]
         if len(opened) == 2 and os.path.samefile(opened[0].path, opened[1].path):
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
-        slot = seconds / rounds / len(opened) / len(KINDS)
+        slot = seconds / rounds / len(opened) / len(KINDS)  # seconds of a kind of a folder in a round
         measured = [
             ReadFolder(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, [])
             for file in opened
@@ -152,9 +159,9 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
             for file, row in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
                     with files.errors_of(file.path, "look at the storage and its log"):
-                        row.shares.append(file.forget())
-                        read, cold = file.read(pieces, slot)
-                        _, warm = file.read(pieces[:read], slot)  # the same again
+                        row.shares.append(file.drop_from_memory())
+                        count, cold = file.read(pieces, slot)
+                        _, warm = file.read(pieces[:count], slot)  # now the pieces are in memory
                     row.bytes_per_second[f"{order}, cold"].append(cold)
                     row.bytes_per_second[f"{order}, warm"].append(warm)
                     done += 2
@@ -163,21 +170,20 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
 
 
 class Row(NamedTuple):
-    """One kind of reading."""
+    """Figures of a kind of reading."""
 
     kind: str
     """sequential or shuffled, cold or warm."""
     bytes_per_second: list[Rates]
-    """Rate of each folder."""
+    """Rates of each folder."""
     seconds_per_epoch: list[float]
-    """Seconds to read each folder once."""
+    """Seconds in which each folder delivers as many bytes as the first one has, which is an epoch."""
     second_of_first: Comparison | None
-    """Speed of the second folder over that of the first."""
+    """Speed of the second folder over that of the first; null: there is one folder."""
 
     @property
     def meaning(self) -> str:
-        """Return the seconds per epoch that the second folder costs or saves, if the rounds show a
-        difference."""
+        """Seconds per epoch that the second folder costs or saves, in words. Empty if there is one folder."""
         if self.second_of_first is None:
             return ""
         if not self.second_of_first.shown:
@@ -187,7 +193,7 @@ class Row(NamedTuple):
 
 
 def rows(measured: Sequence[ReadFolder]) -> list[Row]:
-    """Return one row per kind. An epoch is that of the first folder."""
+    """Return a row for every kind of ``KINDS``."""
     table = []
     for kind in KINDS:
         values = [measurement.bytes_per_second[kind] for measurement in measured]
@@ -205,7 +211,7 @@ class StorageSpeed(NamedTuple):
 
 
 def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
-    """Print one line per kind, then the remarks."""
+    """Print a row for every kind, warnings, and what the figures mean for training."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
@@ -236,6 +242,6 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
-    """Measure and print."""
+    """Measure and print the figures, as JSON or as a table."""
     measured = measure(folders, seconds, rounds)
     print_json(StorageSpeed(measured, rows(measured))) if as_json else show(measured, Terminal())

@@ -1,5 +1,9 @@
-"""Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench
-throughput``)."""
+"""``rn50 bench throughput``: training throughput of frameworks, models, precisions, batch sizes and ranks,
+side by side.
+
+``matrix`` makes the cells, ``check`` refuses those that cannot run, and a ``Bench`` measures them, writes the
+report, its picture and the plain data, and prints the tables of ``throughput_tables.py``.
+"""
 
 import dataclasses
 import itertools
@@ -28,6 +32,7 @@ from rn50.speed.throughput_tables import MeasuredCell
 from rn50.terminal import Terminal, markdown
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
+"""Names of the files that ``Bench`` writes."""
 
 
 def matrix(
@@ -37,29 +42,39 @@ def matrix(
     ranks: Sequence[int],
     machines: Sequence[Sequence[str]] = (("localhost",),),
 ) -> list[Cell]:
-    """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
-    hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
-    places = [(count, *names) for names in hosts for count in ranks]
+    """Return a cell for every combination of the arguments. ``machines`` are lists of host names, one for
+    every number of machines; ``ranks`` are numbers of ranks on a machine.
+
+    Cells with fewer ranks come first, because scaling is reported relative to them.
+    """
+    # Ranks, nodes and hosts of a cell.
+    hosts = [",".join(names) if len(names) > 1 else None for names in machines]
+    places = [
+        (count, len(names), host) for names, host in zip(machines, hosts, strict=True) for count in ranks
+    ]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
-    every = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
-    return list(dict.fromkeys(every))
+    all_cells = (
+        Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations
+    )
+    return list(dict.fromkeys(all_cells))
 
 
-def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
-    """Raise UserError before any cell is measured: for a zoo model without synthetic data, a framework that
-    is not installed, and a precision that its framework lacks, unless another of several has it."""
-    for cell in every:
+def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
+    """Raise UserError, before anything is measured, for a model of a zoo if ``kinds`` lacks synthetic data,
+    for a framework that is not installed, and for precisions that none of the frameworks has."""
+    for cell in all_cells:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
-    device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in every))
-    possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
+    device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in all_cells))
+    # The job of a single framework refuses a precision itself; of several frameworks one may lack it.
+    possible = [cell for cell in all_cells if not cell.lacking(device)] if len(names) > 1 else all_cells
     if not possible:
-        asked = " or ".join(dict.fromkeys(cell.precision for cell in every))
-        sets = [frameworks.traits(name).precisions.get(device, ()) for name in names]
-        have = ", ".join(dict.fromkeys(itertools.chain(*sets))) or "no precision there"
-        problem = f"{asked} on a {device.upper()} is in none of {', '.join(names)}"
+        precisions = " or ".join(dict.fromkeys(cell.precision for cell in all_cells))
+        possible_precisions = [frameworks.traits(name).precisions.get(device, ()) for name in names]
+        have = ", ".join(dict.fromkeys(itertools.chain(*possible_precisions))) or "no precision there"
+        problem = f"{precisions} on a {device.upper()} is in none of {', '.join(names)}"
         raise UserError("--precisions", problem, f"they have {have}")
     installed = software.read()
     for changed in [config.replaced(**cell.variables) for cell in possible]:
@@ -70,20 +85,20 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None
 
 
 class Facts(NamedTuple):
-    """Where and how it was measured."""
+    """Machine, software and task of the measurement."""
 
     machine: str
-    """Cores and processor."""
+    """Number of CPUs, and the processor."""
     accelerator: IfKnown[str]
     """Model of the GPUs."""
     device: str
     """cpu or gpu."""
     versions: str
-    """Python and packages."""
+    """Versions of Python and of the frameworks' packages."""
     commit: str
     """Commit of the code."""
     task: str
-    """Image size, classes, width, and the label of what is not the benchmark."""
+    """Image size, classes and width, with a label if the task is not that of the benchmark."""
     models: IfKnown[str]
     """Models of the frameworks' zoos that were measured."""
     timed: str = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
@@ -99,83 +114,89 @@ prints(
 
 @dataclasses.dataclass
 class Bench:
-    """Matrix, and the results measured so far."""
+    """The cells of a matrix, and the results so far."""
 
     config: Config
+    """Configuration of which the cells change some variables."""
     cells: Sequence[Cell]
     kinds: tuple[str, ...]
+    """Kinds of data to train on: synthetic, real or both."""
     folder: pathlib.Path
+    """Folder of the results."""
     command: str
     """Command line of the measurement."""
     results: list[Result] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Make ``folder``. Raises UserError if it cannot be made, or if files that are not ours have our
-        names."""
+        """Make ``folder``. Raises UserError if it cannot be made, or if it holds files of the same names that
+        rn50 has not written."""
         files.make_folder(self.folder, worker.REMEDY)
         for name, kind in ((PLAIN, files.JSON), (CURVE, files.PICTURE), (REPORT, files.TEXT)):
             files.refuse_to_replace(self.folder / name, kind, remedy=worker.REMEDY)
 
     @property
     def failed(self) -> bool:
-        """Return whether a cell's job failed for a reason other than memory."""
+        """True if the job of a cell failed for another reason than too little memory."""
         harmless = ("", worker.OUT_OF_MEMORY)
         return any(result.log and result.failure not in harmless for result in self.results)
 
     def run(self, seconds: float, rounds: int) -> None:
-        """Measure every cell that its framework can run, one after the other, and write the results so far
-        after each."""
+        """Measure the cells one after the other, each for about ``seconds`` in ``rounds`` rounds. After every
+        cell write the results so far. A cell whose framework lacks the precision is not run."""
         with counting("measuring throughput") as progress:
-            for done, combination in enumerate(self.cells, start=1):
-                lacking = combination.lacking(self.config.run.device)
-                if lacking:
-                    self.results.append(Result(combination, {}, lacking, ""))
+            for done, cell in enumerate(self.cells, start=1):
+                if lacking := cell.lacking(self.config.run.device):
+                    self.results.append(Result(cell, {}, lacking, ""))
                 else:
-                    log = self.folder / f"{combination.name}.log"
-                    measured = cells.run(combination, self.config, self.kinds, seconds, rounds, log)
-                    self.results.append(measured)
+                    log = self.folder / f"{cell.name}.log"
+                    result = cells.run(cell, self.config, self.kinds, seconds, rounds, log)
+                    self.results.append(result)
                 progress(done, len(self.cells))
                 worker.write_json(self.folder / PLAIN, as_json(self))
 
     @property
     def measured(self) -> list[MeasuredCell]:
-        """Return the results so far, with their scaling."""
-        ours = self.config.data.image_size
-        scaling = [{kind: self._scaling(result, kind) for kind in result.rates} for result in self.results]
+        """The results so far, each compared with others: its scaling over ranks, its loss in float32."""
         return [
-            MeasuredCell(result, result.cell.image_size or ours, scaled, self._to_float32(result))
-            for result, scaled in zip(self.results, scaling, strict=True)
+            MeasuredCell(
+                result,
+                result.cell.image_size or self.config.data.image_size,
+                {kind: self._scaling(result.cell, kind) for kind in result.rates},
+                self._to_float32(result),
+            )
+            for result in self.results
         ]
 
-    def _scaling(self, result: Result, kind: str) -> float | None:
-        """Return images/s per rank relative to the same cell with the fewest ranks; None if it is that."""
-        *like, ranks, nodes, _ = result.cell
+    def _scaling(self, measured: Cell, kind: str) -> float | None:
+        """Return the images/s of a rank in this cell, over those in the cell that differs only in having the
+        fewest ranks. None: the two are the same cell."""
         per_rank = {
             (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
             for cell, rates, *_ in self.results
-            if kind in rates and list(cell[:-3]) == like
+            if kind in rates and cell[:-3] == measured[:-3]  # all but ranks, nodes and hosts
         }
-        least = min(per_rank)
-        return None if least == (ranks * nodes, nodes) else per_rank[ranks * nodes, nodes] / per_rank[least]
+        place = (measured.ranks * measured.nodes, measured.nodes)
+        fewest = min(per_rank)
+        return None if place == fewest else per_rank[place] / per_rank[fewest]
 
     def _to_float32(self, result: Result) -> float | None:
-        """Return the loss less that of the same cell in float32; None if that was not measured."""
-        like = result.cell._replace(precision="float32")
+        """Return the loss of a result less that of the same cell in float32; None: not measured."""
+        in_float32 = result.cell._replace(precision="float32")
         for other in self.results:
-            # "float32 (auto)", what PRECISION=auto took, counts as float32.
-            plain = other.cell._replace(precision=other.cell.precision.partition(" ")[0])
-            if result.step and other.step and plain == like:
+            # "float32 (auto)", which PRECISION=auto has chosen, counts as float32.
+            cell = other.cell._replace(precision=other.cell.precision.partition(" ")[0])
+            if result.step and other.step and cell == in_float32:
                 return result.step.loss - other.step.loss
         return None
 
     @property
     def _tables(self) -> list[tables.Titled]:
-        """Return the tables that follow the overview."""
+        """The tables that follow the overview."""
         measured = self.measured
         return [*(tables.details(measured, kind) for kind in self.kinds), tables.steps(measured)]
 
     def write(self) -> pathlib.Path:
-        """Write the report and its picture, each whole or not at all."""
+        """Write the report and its picture, each completely or not at all. Return the path of the report."""
         parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self.command}`"]
         parts.append("\n".join(f"- {name}: {value}" for name, value in as_json(self.facts).items()))
         headings = ["framework", *(", ".join(column.heading) for column in tables.columns(self.results))]
@@ -205,7 +226,7 @@ class Bench:
 
     @property
     def facts(self) -> Inline[Facts]:
-        """Return where and how it is measured."""
+        """Machine, software and task of the measurement."""
         machine, data = description.read(), self.config.data
         cpus = machine.get("host_processor_vcpu_count", "unknown")
         device = self.config.run.device
@@ -213,8 +234,8 @@ class Bench:
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
-        others = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
-        models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in others)
+        of_zoos = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
+        models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in of_zoos)
         return Facts(
             machine=f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}",
             accelerator=machine.get("accelerator_model_name", "unknown") if device == "gpu" else None,
@@ -230,4 +251,5 @@ prints(Bench, lambda r: (r.command, r.facts, {"cells": r.measured}))
 
 
 def _title(kind: str) -> str:
+    """Return the title of the overview of a kind of data."""
     return f"Images/s of all ranks together on {kind} data, median"

@@ -1,4 +1,7 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, its step."""
+"""Tables of ``rn50 bench throughput``, for ``throughput.py``: the ``overview``, every cell in detail
+(``details``), the parts of a step of every cell (``steps``). The functions return rows of text, for the
+report in Markdown; ``show_table`` prints them on a terminal.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,25 +18,26 @@ from rn50.terminal import Terminal, safe
 
 Row = list[str]
 Titled = tuple[str, Sequence[str], list[Row]]
-"""Title, headings and rows of a table."""
+"""(title, headings, rows) of a table."""
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
 LEFT = ("framework", "precision")
-"""Headings of the columns whose cells begin on the left."""
+"""Headings of the columns that are aligned on the left; all others have numbers, aligned on the right."""
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
-"""Columns of a step: its milliseconds; forward: images/s of the forward pass alone; sums: share of the
-all-reduce alone; the loss after 20 steps, and less that in float32; images/s a watt, if measured."""
+"""Headings of the table of steps. ms: milliseconds of a step; forward: images/s of the forward pass alone;
+sums: time of the all-reduce alone as a share of the step; loss: after 20 steps; to float32: the loss less
+that in float32; img/s/W: images/s a watt, left out if no cell has it."""
 
 
 class MeasuredCell(NamedTuple):
-    """A result with its scaling."""
+    """A result, compared with the results of other cells."""
 
     result: Result
     image_size: int
-    """Pixels a side."""
+    """Side of an image in pixels."""
     scaling: dict[Annotated[str, "data"], float | None]
-    """images/s a rank, relative to the same cell with the fewest ranks; null: this is that cell."""
+    """images/s of a rank over those in the same cell with the fewest ranks; null: this is that cell."""
     loss_to_float32: float | None
-    """Loss less that of float32 in the same cell; null: float32 was not measured."""
+    """Loss less that of the same cell in float32; null: float32 was not measured."""
 
 
 prints(
@@ -44,59 +48,61 @@ prints(
 
 
 def rate(value: float) -> str:
-    """Return images/s as text, with enough digits to tell slow models apart."""
+    """Return images/s as text, below 10 with a decimal, so that slow models can be told apart."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _column(result: Result) -> Cell:
-    """Return what the cells of a column have in common."""
+    """Return the column of the overview that a result belongs to, as a cell with only its precision, batch
+    size, ranks and nodes."""
     return result.cell._replace(framework="", model="", image_size=None, hosts=None)
 
 
 def columns(results: Sequence[Result]) -> list[Cell]:
-    """Return the columns of the overview, grouped by precision."""
+    """Return the columns of the overview (as ``_column``): grouped by precision in the order of the results,
+    then by ascending nodes, ranks and batch size."""
     distinct = dict.fromkeys(map(_column, results))
     precisions = list(dict.fromkeys(column.precision for column in distinct))
 
-    def place(column: Cell) -> tuple[int, ...]:
+    def sort_key(column: Cell) -> tuple[int, ...]:
         return precisions.index(column.precision), column.nodes, column.ranks, column.batch_size
 
-    return sorted(distinct, key=place)
+    return sorted(distinct, key=sort_key)
 
 
 def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list[Row]:
-    """Return a row for each framework and model that trained on a kind of data: its name, then in every
-    column images/s, or the words in their place, ``linked`` to the log."""
+    """Return a row for each framework and model that trained on a kind of data: its name, then for every one
+    of ``columns`` its images/s or the reason why there are none. If ``linked``, they are links to the log."""
     rows: dict[str, dict[Cell, str]] = {}
     for result in results:
         if kind in result.rates:
             text = rate(result.rates[kind].median)
-        elif result.rates:
+        elif result.rates:  # a model of a zoo trains on synthetic data alone
             continue
         else:
-            is_told = not result.log or result.failure == worker.OUT_OF_MEMORY
-            text = result.failure if is_told else "failed"
+            is_short = not result.log or result.failure == worker.OUT_OF_MEMORY
+            text = result.failure if is_short else "failed"
         link = f"[{text}]({result.log})" if linked and result.log else text
         rows.setdefault(result.cell.trained, {})[_column(result)] = link
     return [[name, *(row.get(column, "") for column in columns(results))] for name, row in rows.items()]
 
 
 def details(results: Sequence[MeasuredCell], kind: str) -> Titled:
-    """Return title, headings and a row of ``DETAILS`` for every result of a kind of data."""
+    """Return the table of ``DETAILS`` with a row for every cell that trained on a kind of data or failed."""
     rows = []
     for result, _, scaling, _ in results:
         if kind in result.rates:
             median, lowest, highest = map(rate, result.rates[kind])
             factor = scaling[kind]
-            scaled = "" if factor is None else f"{factor:.2f}"
-            rows.append([*result.cell.names, median, f"{lowest} to {highest}", scaled])
+            factor_text = "" if factor is None else f"{factor:.2f}"
+            rows.append([*result.cell.names, median, f"{lowest} to {highest}", factor_text])
         elif not result.rates:
             rows.append([*result.cell.names, "", result.failure, ""])
     return f"Every cell on {kind} data", DETAILS, rows
 
 
 def steps(results: Sequence[MeasuredCell]) -> Titled:
-    """Return title, headings and a row of ``STEPS`` for every result with figures."""
+    """Return the table of ``STEPS`` with a row for every result with figures."""
     rows = []
     for result, _, _, loss_to_float32 in results:
         if step := result.step:
@@ -115,7 +121,7 @@ def steps(results: Sequence[MeasuredCell]) -> Titled:
 
 
 def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
-    """Print the overview of a kind of data, in whose columns nothing is folded."""
+    """Print the overview of a kind of data. Its cells are folded only at their line breaks."""
     headings = ["\n".join([*column.precision.split(), *column.heading[1:]]) for column in columns(results)]
     show_table(["framework", *headings], overview(results, kind), console, 1, "\n")
 
@@ -123,24 +129,27 @@ def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> No
 def show_table(
     headings: Sequence[str], rows: Sequence[Row], console: Terminal, names: int = 4, unit: str | None = None
 ) -> None:
-    """Print a table that folds only between words, or what ``unit`` separates, except for its first column
-    where a name is long. What is too wide for the terminal becomes several tables of similar width, each with
-    the first ``names`` columns."""
-    cells = ["\n".join([heading, *(row[at] for row in rows)]) for at, heading in enumerate(headings)]
-    widest = [len(headings[0]), *(max(map(len, text.split(unit))) for text in cells[1:])]
+    """Print a table. If it is too wide for the terminal, print several tables of similar width instead, each
+    with the first ``names`` columns of all and a part of the others.
+
+    A cell is folded only at ``unit``, by default at any blank. Only the first column, whose names may be
+    long, is folded anywhere.
+    """
+    texts = ["\n".join([heading, *(row[column] for row in rows)]) for column, heading in enumerate(headings)]
+    widths = [len(headings[0]), *(max(map(len, text.split(unit))) for text in texts[1:])]
     others = range(names, len(headings))
-    for tables in range(1, len(others) + 1):  # the fewest that fit
+    for tables in range(1, len(others) + 1):  # until all tables fit
         size = math.ceil(len(others) / tables)
         parts = [[*range(names), *others[begin : begin + size]] for begin in range(0, len(others), size)]
-        if max(1 + sum(3 + widest[at] for at in part) for part in parts) <= console.width:
+        if max(1 + sum(3 + widths[column] for column in part) for part in parts) <= console.width:
             break
     for part in parts:
         table = Table()
-        for at in part:
-            lines = Text("\n".join(map(safe, headings[at].split("\n"))))
-            side: JustifyMethod = "left" if headings[at] in LEFT else "right"
-            least = widest[at] if at else None
-            table.add_column(lines, overflow="fold", min_width=least, justify=side)
+        for column in part:
+            heading = Text("\n".join(map(safe, headings[column].split("\n"))))
+            side: JustifyMethod = "left" if headings[column] in LEFT else "right"
+            min_width = widths[column] if column else None
+            table.add_column(heading, overflow="fold", min_width=min_width, justify=side)
         for row in rows:
-            table.add_row(*(row[at] for at in part))
+            table.add_row(*(row[column] for column in part))
         console.print(table)

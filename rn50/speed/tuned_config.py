@@ -1,4 +1,5 @@
-"""Configuration that ``rn50 tune input`` writes, and the output of the command."""
+"""``rn50 tune input`` around the search of ``tuning.py``: the ranks run it (``as_rank``), rank 0 writes the
+configuration with the best settings (``text``) and prints the outcome (``show``)."""
 
 import os
 import re
@@ -18,6 +19,7 @@ from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
+"""Entry "tuned" of the header, from an earlier search."""
 _HEADER = re.compile(r"\A(?:#.*\n)*")
 
 
@@ -26,13 +28,14 @@ class Tuned(NamedTuple):
 
     outcome: Inline[Tuning]
     base: Path
-    """Configuration that it began with."""
+    """File of the initial configuration."""
     written: Path | None
-    """File that was written; null: none."""
+    """File that was written; null: none was written."""
 
 
 def configured(base: Document) -> Config:
-    """Return the configuration ``base``; input pipeline variables of this process's environment do not count.
+    """Return the configuration in the file ``base``. Variables of the input pipeline in the environment of
+    this process are ignored, because the search is for values of the file.
 
     Raises UserError if the file cannot be sourced or run.
     """
@@ -42,37 +45,40 @@ def configured(base: Document) -> Config:
 
 
 def refuse_output(output: Path, force: bool) -> None:
-    """Raise UserError, before anything is measured, if the file could not be written at the end."""
+    """Raise UserError if ``output`` cannot be written. The verb calls this before it measures."""
     writing.refuse_output(output, force)
     if not os.access(output.parent, os.W_OK):
         raise UserError(output, "cannot be written there", "give another --output")
 
 
 def text(base: Base, outcome: Tuning) -> str:
-    """Return the file ``base`` with the new settings, and in its header what they gain.
+    """Return the text of the file ``base`` with the new settings, and with an entry "tuned" in its header
+    that says what they gain.
 
     Raises UserError if the file also sets them outside its input pipeline section.
     """
-    changed = outcome.new_values
     inside = base.inside.rstrip("\n")
-    for name, value in changed.items():
+    for name, value in outcome.new_values.items():
         line = exported(name, value)
-        inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", line, inside, flags=re.MULTILINE)
-        inside += "" if lines else f"\n{line}"
-    rows = writing.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
-    tuned = "".join(f"{row}\n" for row in rows)
+        inside, replaced = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", line, inside, flags=re.MULTILINE)
+        if not replaced:
+            inside += f"\n{line}"
+    change = f"by `rn50 tune input`: {_changes(outcome)}"
+    tuned = "".join(f"{row}\n" for row in writing.header_lines([("tuned", change), ("", gain(outcome))]))
     before = _HEADER.sub(lambda header: header[0] + tuned, _EARLIER.sub("", base.before))
     result = before + inside + ("\n\n" if base.behind else "\n") + base.behind
-    writing.check(base, result, changed)
+    writing.check(base, result, outcome.new_values)
     return result
 
 
-def _turned(outcome: Tuning) -> str:
+def _changes(outcome: Tuning) -> str:
+    """Return every variable that the search changed, its new and its old value, in one line."""
     return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in outcome.changes.items())
 
 
 def gain(outcome: Tuning) -> str:
-    """Return the result of the comparison at the end, in words."""
+    """Return the result of the comparison at the end, in words. There must have been one:
+    ``outcome.compared`` is not None."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second_before, outcome.images_per_second_after
     times = f"{outcome.compared.median:.3f} times ({outcome.compared.spread})"
@@ -83,7 +89,8 @@ def gain(outcome: Tuning) -> str:
 def as_rank(
     config: Config, base: str, output: str | None, force: bool, seconds: float, as_json: bool
 ) -> None:
-    """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
+    """Search as one rank, for ``seconds``. Rank 0 prints the outcome and, if settings are faster, writes the
+    changed file ``base`` to ``output``; None writes no file.
 
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
@@ -99,7 +106,7 @@ def as_rank(
 
 
 def show(tuned: Tuned, console: Terminal) -> None:
-    """Print one line per trial, then the result."""
+    """Print a row for every trial, the overlap of input and step, and the result of the search."""
     outcome, base, written = tuned
     title = f"{base.name}: each against the best so far, and kept if every round finds it faster"
     trials = table(("trial", "images/s", "times as fast", ""), ("trial", ""), title)
@@ -117,7 +124,7 @@ def show(tuned: Tuned, console: Terminal) -> None:
         speed = f"trains on real data at {outcome.of_synthetic:.1%} of the speed of synthetic data"
         console.print(f"nothing was faster than {base.name}, which {speed}")
     elif outcome.faster:
-        console.print(f"{_turned(outcome)}: {gain(outcome)}")
+        console.print(f"{_changes(outcome)}: {gain(outcome)}")
         console.print(f"written: {written}" if written else "-o FILE writes it")
     else:
-        console.print(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
+        console.print(f"{_changes(outcome)} did not stand: {gain(outcome)}; nothing was written")

@@ -1,11 +1,16 @@
 """Search for input pipeline settings that make training on real data faster (``rn50 tune input``).
 
-One setting is changed at a time, in the order of ``input_settings.of``, upwards and then downwards as long as
-that helps. What helped stays while the next setting is tried, and with time left all are tried again. No
-optimiser library is needed: settings are few, and their effects hardly depend on each other. Such a library
-also needs an absolute figure for every trial, while a machine drifts by more than a setting gains. So a trial
-is a comparison with the best so far, in rounds that take turns. At the end the best is compared again with
-the configuration that the search began with, and stands only if every round finds it faster.
+The search changes one setting at a time, in the order of ``input_settings.to_try``: upwards as long as the
+speed rises, else downwards. It keeps a faster value while it tries the next setting, and if time is left it
+tries all settings again.
+
+No optimiser library is used. The settings are few, and their effects hardly depend on each other. Such a
+library also needs an absolute speed of every trial, but the speed of a machine drifts by more than a setting
+gains. So a trial is a comparison of a new configuration with the best so far, in rounds in which both are
+measured in turn. At the end the best configuration is compared with the initial one again, and counts as
+faster only if it is faster in every round.
+
+``as_rank`` in ``tuned_config.py`` runs a ``Tuner`` on every rank and writes the outcome.
 """
 
 import time
@@ -24,28 +29,28 @@ from rn50.speed.meter import Input, Meter
 from rn50.speed.overlap import Overlap
 
 TRIAL_ROUNDS = 3
-"""Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is
-faster."""
+"""Rounds of a trial. They suffice to drop slower configurations; whether the best one is faster than the
+initial one is decided by the comparison at the end."""
 FINAL_ROUNDS = 9
-"""Rounds of the comparison at the end. With measurements that are 10 % off (standard deviation), a
-configuration that is 3 % slower wins all of them with a probability of 1/2,600."""
+"""Rounds of the comparison at the end. If measurements scatter by 10 % (standard deviation), a configuration
+that is 3 % slower wins all rounds with a probability of 1/2,600."""
 FINAL_SHARE = 0.35
-"""Share of the time that is kept for the comparison at the end."""
+"""Share of the search's time that is reserved for the comparison at the end."""
 
 
 class Trial(NamedTuple):
-    """One value of one setting, compared with the best so far."""
+    """A changed configuration, compared with the best so far."""
 
     change: str
-    """NAME=value."""
+    """NAME=value of every variable that was changed."""
     images_per_second: float | None
-    """Median over the rounds, of all ranks; null: it could not be run."""
+    """images/s of all ranks together, median over the rounds; null: the configuration could not be run."""
     compared: Comparison | None
-    """Against the best so far."""
+    """Speed over that of the best so far; null: the configuration could not be run."""
     kept: bool
     """True if it became the best."""
     reason: str
-    """Why it could not be run, or empty."""
+    """Why it could not be run; empty: it could be run."""
 
 
 class Tuning(NamedTuple):
@@ -55,31 +60,31 @@ class Tuning(NamedTuple):
     after: Config
     trials: tuple[Trial, ...]
     in_time: bool
-    """True if every value had its trial."""
+    """True if every value was tried before the time was over."""
     images_per_second_before: float
-    """images/s of the configuration as it was."""
+    """images/s of training on real data, in the initial configuration."""
     images_per_second_after: float
-    """images/s with the changes."""
+    """images/s of training on real data, in the best configuration."""
     compared: Comparison | None
-    """null: nothing was found that could be faster."""
+    """Speed of the best configuration over that of the initial one; null: no trial was faster."""
     of_synthetic: float
-    """Real over synthetic data, as it is after: relative to training on a batch held on the device."""
+    """Speed of training on real data over that on a batch held on the device, in the best configuration."""
     overlap: Overlap
-    """Overlap of input and step, as the configuration is after."""
+    """Overlap of input and step, in the best configuration."""
 
     @property
     def changes(self) -> dict[str, tuple[str, str]]:
-        """Return the texts, old and new, of every variable that the search changed."""
+        """Variable -> (old text, new text), for every variable that the search changed."""
         return input_settings.changes(self.before, self.after)
 
     @property
     def new_values(self) -> dict[str, str]:
-        """New text of every variable that the search changed."""
+        """Variable -> new text, for every variable that the search changed."""
         return {name: new for name, (_, new) in self.changes.items()}
 
     @property
     def faster(self) -> bool:
-        """True if every round of the comparison at the end was faster."""
+        """True if the best configuration was faster in every round of the comparison at the end."""
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
 
 
@@ -91,81 +96,89 @@ prints(
 
 
 class Tuner:
-    """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank
-    0."""
+    """The search on one rank. Every rank runs one. All take the same decisions, because these depend only on
+    values that are summed over the ranks, and on the clock of rank 0."""
 
     def __init__(self, config: Config, rank: Rank, cores: int, seconds: float):
+        """``config`` is the initial configuration, ``cores`` are those that this rank may use, ``seconds`` is
+        the time of search and comparison together."""
         self._meter = Meter(config, rank)
         self._begin, self._seconds = time.monotonic(), seconds
         self._search_seconds = seconds * (1 - FINAL_SHARE)
         self._before = self._best = config
-        self._settings = input_settings.of(config, self._meter.agreed(cores))
+        self._settings = input_settings.to_try(config, self._meter.broadcast(cores))
         self._best_input = self._meter.open(config.input_pipeline)
         self._trials: list[Trial] = []
         self._compared: set[tuple[Config, Config]] = set()
+        """Pairs (best configuration, configuration compared with it), so that none is tried twice."""
         self._longest_trial = 0.0
         self._in_time = True
         self._progress: Progress = silent
 
     def run(self) -> Tuning:
-        """Search, then compare."""
+        """Search, compare the best configuration with the initial one, and return the outcome."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(setting.values) - 1 for setting in self._settings)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = [True]
             while any(helped):
-                helped = [self._turn(setting, steps) for setting in self._settings]
-                helped += [self._tried(change, steps) for change in input_settings.together(self._best)]
+                helped = [self._tune(setting, steps) for setting in self._settings]
+                helped += [self._try(change, steps) for change in input_settings.together(self._best)]
             return self._confirm()
 
     def _elapsed(self) -> float:
+        """Return the seconds since the search began, and show them as its progress."""
         elapsed, total = time.monotonic() - self._begin, max(1, round(self._seconds))
         self._progress(min(round(elapsed), total), total)
         return elapsed
 
     def _steps(self, seconds: float, measurements: int) -> int:
-        """Return the steps of one of ``measurements`` measurements."""
+        """Return how many steps each of ``measurements`` measurements can time if all take ``seconds``."""
         return self._meter.steps(self._best_input, seconds / measurements)
 
-    def _turn(self, setting: Setting, steps: int) -> bool:
-        """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether
-        it did."""
+    def _tune(self, setting: Setting, steps: int) -> bool:
+        """Try the larger values of a setting and, if none is faster, the smaller ones. Return True if a value
+        was faster and has been kept."""
         current = getattr(self._best.input_pipeline, setting.field)
         return any(self._climb(setting, values, steps) for values in setting.directions(current))
 
     def _climb(self, setting: Setting, values: list[Any], steps: int) -> bool:
+        """Try the values of a setting in this order until one is not faster than the value before. Return
+        True if a value was kept."""
         helped = False
         for value in values:
-            both = (self._best, input_settings.turned(self._best, {setting.field: value}))
+            both = (self._best, input_settings.changed(self._best, {setting.field: value}))
             in_effect = all(input_settings.in_effect(config, setting) for config in both)
-            if not in_effect or not self._tried({setting.field: value}, steps):
+            if not in_effect or not self._try({setting.field: value}, steps):
                 break
             helped = True
         return helped
 
-    def _tried(self, values: dict[str, Any], steps: int) -> bool:
-        """Try these values on the best, unless they were tried or time is up. Return whether they helped."""
-        candidate = input_settings.turned(self._best, values)
+    def _try(self, values: dict[str, Any], steps: int) -> bool:
+        """Try the best configuration with these values (by field), unless this was done before or the time is
+        over. Return True if the values are faster and were kept."""
+        candidate = input_settings.changed(self._best, values)
         pair = (self._best, candidate)
         if pair in self._compared:
             return False
         begin = self._elapsed()
-        self._in_time = bool(self._meter.agreed(int(begin + self._longest_trial < self._search_seconds)))
+        self._in_time = bool(self._meter.broadcast(int(begin + self._longest_trial < self._search_seconds)))
         if not self._in_time:
             return False
         self._compared.add(pair)
-        kept = self._try(input_settings.described(values), candidate, steps)
+        kept = self._compare(input_settings.described(values), candidate, steps)
         self._longest_trial = max(self._longest_trial, self._elapsed() - begin)
         return kept
 
-    def _try(self, change: str, config: Config, steps: int) -> bool:
-        """Compare ``config`` with the best, and make it the best if every round finds it faster."""
+    def _compare(self, change: str, config: Config, steps: int) -> bool:
+        """Compare ``config`` with the best configuration. If ``config`` is faster in every round, make it the
+        best and return True. ``change`` describes it in words."""
         reason, candidate = "", None
         try:
             candidate = self._meter.open(config.input_pipeline)
-        except (UserError, RuntimeError) as error:  # such as too little memory for it
+        except (UserError, RuntimeError) as error:  # such as: its buffers do not fit the memory
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if self._meter.over_ranks(float(candidate is None)):
+        if self._meter.sum_over_ranks(float(candidate is None)):
             self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
             return False
         assert candidate is not None
@@ -178,7 +191,8 @@ class Tuner:
         return kept
 
     def _in_turn(self, inputs: list[Input], rounds: int, steps: int) -> list[list[float]]:
-        """Return images/s of each input, one value per round. Their order alternates between rounds."""
+        """Measure ``steps`` steps of each input once a round. Return the images/s of each input, a list with
+        a value per round. The order of the inputs alternates between rounds."""
         speeds: list[list[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
             for place in rates.alternated(range(len(inputs)), round_):
@@ -187,9 +201,11 @@ class Tuner:
         return speeds
 
     def _confirm(self) -> Tuning:
-        """Compare the best with the initial configuration, both measured again, and with synthetic data."""
+        """Compare the best configuration with the initial one, if they differ, and its training on real data
+        with its input alone and with training on synthetic data. Return the outcome of the search."""
         changed = self._best != self._before
-        # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
+        # Both inputs are opened anew, so that nothing of the search, such as a full cache, favours one of
+        # them.
         self._best_input = self._meter.open(self._best.input_pipeline)
         synthetic = self._meter.open(None)
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
@@ -197,11 +213,11 @@ class Tuner:
         compared = None
         if changed:
             both = [self._meter.open(self._before.input_pipeline), self._best_input]
-            self._in_turn(both, 1, steps)  # not counted, because the first round fills caches
+            self._in_turn(both, 1, steps)  # the first round fills caches, so it does not count
             before, after = self._in_turn(both, FINAL_ROUNDS, steps)
             compared = rates.compare(after, before)
         inputs = [self._best_input._replace(training=False), synthetic, self._best_input]
-        alone, bound, real = self._in_turn(inputs, rates.ROUNDS, steps)
+        input_alone, step_alone, real = self._in_turn(inputs, rates.ROUNDS, steps)
         if not changed:
             before = after = real
         return Tuning(
@@ -212,6 +228,6 @@ class Tuner:
             images_per_second_before=rates.of_rounds(before).median,
             images_per_second_after=rates.of_rounds(after).median,
             compared=compared,
-            of_synthetic=rates.compare(real, bound).median,
-            overlap=overlap.of_rounds(self._best, alone, bound, real),
+            of_synthetic=rates.compare(real, step_alone).median,
+            overlap=overlap.of_rounds(self._best, input_alone, step_alone, real),
         )

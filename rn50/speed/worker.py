@@ -1,4 +1,9 @@
-"""Measurements as jobs of their own, started like a run: what one leaves behind does not affect the next."""
+"""Run a measurement in a job of its own, whose ranks are started like those of a run. So nothing that it
+leaves behind, such as memory of the device, affects the next measurement.
+
+``run`` starts the job; in it every rank calls ``as_rank`` of the module that measures, and rank 0 hands the
+result back with ``report``, as a line of output.
+"""
 
 import json
 import pathlib
@@ -15,46 +20,49 @@ from rn50.terminal import say
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
 TAKES = "timing takes about"
-"""Beginning of the line that says how long a measurement takes; it is shown beside being logged."""
+"""Beginning of the line that says how long a measurement takes. ``run`` shows this line at once."""
 _MARK = "rn50 measured "
-_OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
+"""Beginning of the line with the result."""
+_ALLOCATION_FAILED = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
 
 class JobReport(NamedTuple):
     """Data that rank 0 reported, or the reason why it reported none."""
 
     reported: Any
+    """Plain data; None: there is a failure."""
     failure: str
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
 def json_text(data: dict[str, Any]) -> str:
-    """Return plain data as JSON, marked as ours."""
+    """Return plain data as JSON, with the mark of the files that rn50 writes."""
     return json.dumps({"file": files.MARK, **data}, indent=1) + "\n"
 
 
 def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
-    """Write plain data, marked as ours. Raises UserError if that is impossible."""
+    """Write ``json_text`` of plain data. Raises UserError if the file cannot be written."""
     files.write(file, json_text(data), remedy=REMEDY)
 
 
 def report(data: Any) -> None:
-    """Report plain data as the outcome of a job; rank 0 calls it."""
+    """Hand plain data to the process that started the job. Rank 0 calls it."""
     print(_MARK + json.dumps(data), flush=True)
 
 
 def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> JobReport:
-    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of its system; its output
-    becomes ``log``.
+    """Start the ranks of ``config`` and have each call ``as_rank(config, **arguments)`` of ``module``, such
+    as "speed.cell". Write what they print to ``log``. Return the data that rank 0 reported.
 
-    Raises UserError if ``log`` cannot be written or is a file that is not ours, and KeyboardInterrupt if
-    Ctrl-C ended the job.
+    Raises UserError if ``log`` cannot be written or is a file that rn50 has not written, and
+    KeyboardInterrupt if Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
     command, prepare = python("-m", "rn50", *verb), process.ask_to_end_with_parent()
     text = ""
-    # After Ctrl-C it ends itself; if it does not, the kernel ends it with this process.
+    # Ctrl-C reaches the job too, and ends it. If it does not, the kernel ends the job together with this
+    # process.
     with Popen(command, env=config.environ(), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare) as job:
         for line in job.stdout or ():
             text += line.decode("utf-8", errors="replace")
@@ -63,7 +71,8 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     status = job.returncode
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
-    if status == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
+    # This process may ignore the signal itself, if a script started it with &.
+    if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if status == 0 and reported:
         return JobReport(json.loads(reported[1]), "")
@@ -71,8 +80,9 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
 
 
 def failure(status: int, text: str) -> str:
-    """Return why a job that printed ``text`` has ended with ``status``."""
-    if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _OF_ALLOCATORS)):
+    """Return why a job that printed ``text`` has ended with this exit status, in one line."""
+    out_of_memory = (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _ALLOCATION_FAILED)
+    if any(pattern.search(text) for pattern in out_of_memory):
         return OUT_OF_MEMORY
     if message := re.search("^rn50: (.+)$", text, re.MULTILINE):
         return message[1]

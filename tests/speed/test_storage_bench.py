@@ -66,7 +66,7 @@ def test_reading_ends_when_its_time_is_over(file):
 
 def forgotten(file):
     """What stayed in memory, on a file system that tells."""
-    stayed = file.forget()
+    stayed = file.drop_from_memory()
     if stayed is None:
         pytest.skip("this file system does not say what is in memory")
     return stayed
@@ -75,7 +75,7 @@ def forgotten(file):
 def test_cold_is_cold_and_warm_is_warm(file):
     assert forgotten(file) <= storage.MOST_IN_MEMORY_WHEN_COLD
     file.read(file.in_blocks(), 60)
-    assert file.in_memory() == 1.0
+    assert file.share_in_memory() == 1.0
 
 
 def test_that_cold_was_not_cold_is_said(folder, file):

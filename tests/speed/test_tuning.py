@@ -120,7 +120,7 @@ def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
         "DALI_ROI_DECODE", "DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP"}
     assert max(int(trial.change.split("=")[1]) for trial in trials if "THREADS" in trial.change) == 2
     gpu = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": False})
-    names = {input_settings.NAMES[setting.field] for setting in input_settings.of(gpu, 2)}
+    names = {input_settings.NAMES[setting.field] for setting in input_settings.to_try(gpu, 2)}
     assert names == {trial.change.split("=")[0] for trial in trials} | {
         "DALI_HW_DECODER_LOAD", "DALI_CACHE_SIZE"}
 
