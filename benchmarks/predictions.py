@@ -147,7 +147,9 @@ def baselines(cases: Sequence[Case]) -> dict[str, float]:
     median images/s that other systems reach with the same accelerator, at any scale.
     """
     actual_epochs = np.array([case.epochs for case in cases])
-    reference_epochs = [reference.at(case.result.recipe.global_batch_size or 0).mean for case in cases]
+    reference_epochs = [
+        reference.interpolated(case.result.recipe.global_batch_size or 0).mean for case in cases
+    ]
     results = [case.result for case in cases if case.known]
     errors = []
     for result in results:

@@ -1,9 +1,9 @@
-"""Epochs that the reference needs by batch size: a curve through the reference convergence points of the
-newest ruleset.
+"""Epochs that MLPerf's reference implementation needs at any batch size: a curve through the reference
+convergence points of the newest ruleset.
 
-As in the official checker, ``rcp_checker.py`` of the ``mlperf_logging`` package, the curve is linear between
-points, leaves out the points that the checker prunes, and is constant below the first point and above the
-last one.
+``expected_epochs.py`` and the model of ``plan/epochs.py`` measure recipes against it. The curve is that of
+the official checker, ``rcp_checker.py`` of the ``mlperf_logging`` package: linear between the points,
+constant below the first and above the last point, without the points that the checker prunes.
 """
 
 import functools
@@ -16,31 +16,33 @@ from rn50.results import rcp
 
 
 class ReferencePoint(NamedTuple):
-    """Mean, fewest and most epochs of the reference's runs at a batch size."""
+    """Epochs that the reference's runs at a global batch size needed."""
 
     batch_size: int
     mean: float
     low: float
+    """Fewest epochs of a run."""
     high: float
+    """Most epochs of a run."""
 
 
 @functools.cache
 def points() -> tuple[ReferencePoint, ...]:
-    """Return the points by batch size, without those that the official checker prunes."""
-    kept = rcp.reference().pruned_rcp_data.values()
-    runs = sorted((point["BS"], point["Epochs to converge"]) for point in kept)
-    return tuple(ReferencePoint(size, statistics.mean(all_), min(all_), max(all_)) for size, all_ in runs)
+    """Return the points in the order of their batch sizes, without those that the official checker prunes."""
+    pruned = rcp.reference().pruned_rcp_data.values()
+    by_size = sorted((point["BS"], point["Epochs to converge"]) for point in pruned)
+    return tuple(ReferencePoint(size, statistics.mean(runs), min(runs), max(runs)) for size, runs in by_size)
 
 
 @functools.lru_cache(maxsize=4096)
-def at(batch_size: int) -> ReferencePoint:
+def interpolated(batch_size: int) -> ReferencePoint:
     """Return the point of the curve at a batch size."""
     sizes, *curves = zip(*points(), strict=True)
     return ReferencePoint(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 
 
-def beside(batch_size: int) -> str:
-    """Name the points between which ``at`` interpolates."""
+def neighbours(batch_size: int) -> str:
+    """Return in words the points between which ``interpolated`` interpolates."""
     sizes = [point.batch_size for point in points()]
     below = max((size for size in sizes if size <= batch_size), default=sizes[0])
     above = min((size for size in sizes if size >= batch_size), default=sizes[-1])

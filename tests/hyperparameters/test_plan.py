@@ -120,10 +120,10 @@ def test_the_reference_is_the_one_that_the_official_checker_prunes():
 
 
 def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
-    assert reference.at(4096).mean == pytest.approx(
+    assert reference.interpolated(4096).mean == pytest.approx(
         35.79, abs=0.005
     )  # and not the 40 of the point that the checker prunes
-    assert expected_epochs.of_recipe(recipe_of(4096), ()).mean == reference.at(4096).mean
+    assert expected_epochs.of_recipe(recipe_of(4096), ()).mean == reference.interpolated(4096).mean
     for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
         suggested = next(
             each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/"))

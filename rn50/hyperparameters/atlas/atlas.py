@@ -1,4 +1,8 @@
-"""Write the atlas: all published results on one self-contained HTML page, and own results beside them."""
+"""``rn50 atlas``: write all published results, and results of the user, on one self-contained HTML page.
+
+``rows.py`` makes the rows of its table, ``lineage.py`` the histories of systems and hyperparameters; the
+template is ``atlas.html.j2``, and ``atlas.js`` filters and sorts the table.
+"""
 
 import base64
 import hashlib
@@ -24,34 +28,36 @@ _CHARTS = (
     ("accelerators", "images_per_second", "images/s of each accelerator"),
     ("global_batch_size", "epochs", "epochs to target"),
 )
-"""Fields of a row over each other, and the label of the second."""
+"""For each chart (field of ``Row`` on the x axis, field on the y axis, label of the y axis)."""
 
 
 class Page(NamedTuple):
-    """A page."""
+    """The page that was written, as --json prints it."""
 
     atlas: pathlib.Path
     """File of the page."""
 
 
 class Reference(NamedTuple):
-    """A reference convergence point: the name by which ``rn50 borrow`` finds it, the epochs of its runs, and
-    the mean of them that the official checker scales scores by."""
+    """A reference convergence point."""
 
     name: str
+    """Argument by which ``rn50 borrow`` finds it."""
     recipe: Recipe
     epochs: Sequence[float]
+    """Epochs of its runs."""
     mean: float
+    """Mean of the epochs, as the official checker uses it to scale scores."""
 
     @property
     def point(self) -> plots.Point:
-        """Its mean epochs over its batch size."""
+        """The point in a chart of mean epochs over batch size."""
         return plots.Point(self.recipe.global_batch_size, self.mean, 0, rows.anchor(self.name))
 
 
 def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progress = silent) -> pathlib.Path:
-    """Write the atlas with the results that ``paths`` mean, and return its path. ``progress(done, total)``
-    counts the files read, as ``score.score`` does.
+    """Write the atlas, with the results in the files and folders ``paths`` beside the published ones. Return
+    its path. ``progress(done, total)`` is told how many files have been read.
 
     Raises:
         UserError: as in ``score.score``, or the page cannot be written.
@@ -63,27 +69,28 @@ def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progres
 
 
 def render(scores: Sequence[SystemScore] = ()) -> str:
-    """Return the page of all published results and of ``scores``. Those that are not of the benchmark stand
-    apart: neither their minutes nor their epochs compare."""
+    """Return the page with all published results and the user's ``scores``. Scores of another task than the
+    benchmark's have a section of their own, because their minutes and epochs cannot be compared with
+    others."""
     results, references = published.results(), _references()
     pairs = list(zip(rows.of_published(results), results, strict=True))
-    of_others = [row for row, _ in pairs]
-    read = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
-    ours = [row for row, label in read if not label]
-    others = [row for row, label in read if label]
-    colours = rows.series(of_others)
+    published_rows = [row for row, _ in pairs]
+    labelled = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
+    own = [row for row, label in labelled if not label]
+    of_other_tasks = [row for row, label in labelled if label]
+    colours = rows.series(published_rows)
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
-        results=[*ours, *sorted(of_others, key=lambda row: row.round, reverse=True)],
-        others=others,
-        labels=list(dict.fromkeys(label for _, label in read if label)),
-        figures=_figures([*of_others, *ours], colours, references),
-        figures_of_others=_figures(others, colours, []),
+        results=[*own, *sorted(published_rows, key=lambda row: row.round, reverse=True)],
+        others=of_other_tasks,
+        labels=list(dict.fromkeys(label for _, label in labelled if label)),
+        figures=_figures([*published_rows, *own], colours, references),
+        figures_of_others=_figures(of_other_tasks, colours, []),
         colours=colours,
-        rounds=sorted({row.round for row in of_others}),
+        rounds=sorted({row.round for row in published_rows}),
         histories=lineage.histories(pairs),
         taken=lineage.taken(pairs),
         references=references,
@@ -95,20 +102,29 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
 
 
 def _references() -> list[Reference]:
-    """Return the reference convergence points of the newest ruleset by batch size, in the checker's order."""
-    ruleset, points = rules.RULESETS[-1], recipe.convergence_points(rules.RULESETS[-1])
-    rows = ((point, recipe.of_point(points[key])) for key, point in rcp.reference().rcp_data.items())
+    """Return the reference convergence points of the newest ruleset, in the order of the official checker."""
+    ruleset = rules.RULESETS[-1]
+    points = recipe.convergence_points(ruleset)
     return [
-        Reference(f"rcp/{ruleset}/{point['BS']}", its, point["Epochs to converge"], point["RCP Mean"])
-        for point, its in rows
+        Reference(
+            f"rcp/{ruleset}/{point['BS']}",
+            recipe.of_point(points[key]),
+            point["Epochs to converge"],
+            point["RCP Mean"],
+        )
+        for key, point in rcp.reference().rcp_data.items()
     ]
 
 
-def _figures(shown: Sequence[Row], colours: dict[str, int], expected: Sequence[Reference]) -> dict[str, str]:
-    """Return the charts by their y axis, without those that would be empty."""
-    reference = [(row.point, min(row.epochs), max(row.epochs)) for row in expected]
-    return {
-        y: plots.field(points, x.replace("_", " "), label, reference if y == "epochs" else (), y == "minutes")
-        for x, y, label in _CHARTS
-        if (points := rows.points(shown, x, y, colours))
-    }
+def _figures(
+    plotted: Sequence[Row], colours: dict[str, int], references: Sequence[Reference]
+) -> dict[str, str]:
+    """Return field of the y axis -> SVG, for each of ``_CHARTS`` that has a point. That of the epochs has the
+    ``references`` too."""
+    curve = [(row.point, min(row.epochs), max(row.epochs)) for row in references]
+    figures = {}
+    for x, y, label in _CHARTS:
+        if points := rows.points(plotted, x, y, colours):
+            reference = curve if y == "epochs" else ()
+            figures[y] = plots.field(points, x.replace("_", " "), label, reference, y == "minutes")
+    return figures

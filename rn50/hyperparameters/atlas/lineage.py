@@ -1,4 +1,5 @@
-"""The history of each published system, and whose hyperparameters came first."""
+"""Two sections of the atlas: how each published system became faster from round to round (``histories``), and
+which hyperparameters one organisation published after another (``taken``)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -13,37 +14,41 @@ Pair = tuple[Row, PublishedResult]
 
 
 class Step(NamedTuple):
-    """The fastest result of a round; ``change`` is that of its minutes against the round before, a
-    fraction."""
+    """The fastest result of a round in a ``History``."""
 
     row: Row
     change: float | None
+    """Change of its minutes from the step before, as a fraction; None: it is the first step."""
 
 
 class History(NamedTuple):
-    """An organisation's results with as many boards of one kind; ``split`` is the difference of the last from
-    the first."""
+    """Results of an organisation with the same number of accelerators of the same board, a step per round."""
 
     steps: Sequence[Step]
     split: Split | None
+    """The change of minutes from the first to the last step, split into that by epochs and that by speed;
+    None: the epochs are not known."""
 
     @property
     def ratio(self) -> float:
-        """Minutes of the last over those of the first."""
+        """Minutes of the last step over those of the first."""
         first, last = self.steps[0].row.minutes, self.steps[-1].row.minutes
         return (last or 0.0) / (first or 1.0)
 
 
 class Taken(NamedTuple):
-    """Hyperparameters, who published them in the first round, and who else in a later one."""
+    """Hyperparameters that several organisations published, one after the other."""
 
     recipe: Recipe
     first: Sequence[Row]
+    """Results of the first round in which somebody published them."""
     later: Sequence[Row]
+    """Results of other organisations in later rounds."""
 
 
 def histories(pairs: Iterable[Pair]) -> list[History]:
-    """Return the history of each system that made new runs in a later round, the largest gain first."""
+    """Return the history of each system with new runs in at least two rounds, that with the largest gain
+    first."""
     groups: dict[tuple[str, str, int], dict[str, Row]] = {}
     for row, _ in pairs:
         if not row.accelerators or not row.board or not row.minutes or row.first_logs:
@@ -57,22 +62,25 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
         if len(rows) > 1:
             minutes = [row.minutes or 0.0 for row in rows]
             changes = [after / before - 1 for before, after in zip(minutes, minutes[1:], strict=False)]
-            first, last = rows[0].epochs, rows[-1].epochs
-            split = Split.of((minutes[0], minutes[-1]), (first, last)) if first and last else None
+            first_epochs, last_epochs = rows[0].epochs, rows[-1].epochs
+            split = None
+            if first_epochs and last_epochs:
+                split = Split.of((minutes[0], minutes[-1]), (first_epochs, last_epochs))
             histories.append(History([*map(Step, rows, [None, *changes])], split))
     return sorted(histories, key=lambda history: history.ratio)
 
 
 def taken(pairs: Sequence[Pair]) -> list[Taken]:
-    """Return the hyperparameters that an organisation published after another one had, in an earlier round,
-    those of most later results first."""
+    """Return the hyperparameters that an organisation published in a later round than another organisation.
+    Those with the most later results come first."""
     rows = {result.name: row for row, result in pairs}
-    every = []
+    shared = []
     for recipe, group in published.by_recipe(result for _, result in pairs).items():
         first = [result for result in group if result.round == group[0].round]
         owners = {result.organisation.lower() for result in first}
         after = (result for result in group if result.round > group[0].round)
         later = [result for result in after if result.organisation.lower() not in owners]
         if recipe.is_whole and later:
-            every.append(Taken(recipe, *([rows[result.name] for result in part] for part in (first, later))))
-    return sorted(every, key=lambda shared: -len(shared.later))
+            first_rows = [rows[result.name] for result in first]
+            shared.append(Taken(recipe, first_rows, [rows[result.name] for result in later]))
+    return sorted(shared, key=lambda entry: -len(entry.later))

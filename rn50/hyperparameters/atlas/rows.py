@@ -1,4 +1,4 @@
-"""Rows of the atlas: published results, and those of logs."""
+"""Rows of the atlas's table, of published results and of the user's logs, and their points in its charts."""
 
 import collections
 import re
@@ -14,49 +14,54 @@ from rn50.results.report import plots, what_ran
 from rn50.results.score import SystemScore
 
 OWN = "own"
-"""Word in the place of the round of a result that was read from logs."""
+"""Word that a result of the user's logs has in place of a round."""
 OTHERS = "others"
-"""Name of the boards that have no colour of their own."""
+"""Key of the colour of all boards that have no colour of their own."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A result. What is not known is None, or empty where it is text.
-
-    ``anchor`` is its place on the page, ``command`` borrows its hyperparameters. ``framework`` is as the
-    submitter wrote it. ``first_logs`` is the first result of the table that has the same logs, where it is
-    another one.
-    """
+    """A result. A number that is not known is None, a text that is not known is empty."""
 
     anchor: str
+    """Address of the row within the page."""
     command: str
+    """Command that borrows the hyperparameters."""
     round: str
     organisation: str
     system: str
     accelerators: int | None
+    """Number of accelerators."""
     accelerator: str
+    """Name of the accelerator."""
     framework: str
+    """Framework, as the submitter wrote it."""
     division: str
     global_batch_size: float | None
     epochs: float | None
+    """Mean epochs of the runs that reached the target."""
     minutes: float | None
     images_per_second: float | None
+    """Images/s of each accelerator."""
     first_logs: PublishedResult | None = None
+    """Published result with the same logs that comes first; None: there is no other one."""
     score: SystemScore | None = None
+    """Score of the user's logs; None: the result is a published one."""
 
     @property
     def board(self) -> str:
-        """The accelerator without the size of its memory."""
+        """Name of the accelerator without the size of its memory."""
         return re.sub(r"-\d+GB$", "", self.accelerator)
 
 
 def anchor(name: str) -> str:
-    """Return the place of a published result on the page: its name, as an address may have it."""
+    """Return the address of a result within the page: its name, without characters that an address may not
+    have."""
     return re.sub(r"[^\w./-]+", "-", name, flags=re.ASCII)
 
 
 def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
-    """Yield the rows of the table of published results."""
+    """Yield the rows of published results, in their order."""
     first: dict[tuple[published.Numbers, published.Numbers], PublishedResult] = {}
     for result in results:
         before = first.setdefault((result.minutes, result.accuracy), result)
@@ -79,7 +84,7 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
 
 
 def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
-    """Yield the rows of results that were read from logs."""
+    """Yield the rows of results of the user's logs, in their order."""
     for number, score in enumerate(scores, 1):
         run = score.runs[0]
         logged, folder = recipe.of_log(run.log), run.file.parent
@@ -106,23 +111,25 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None: there are no values."""
     return statistics.mean(values) if values else None
 
 
 def series(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the number of the colour of every board: the boards of most results have their own, and the last
-    colour is that of all others."""
+    """Return board -> number of its colour. The boards with the most results have a colour of their own;
+    ``OTHERS`` has the last colour, for all other boards."""
     boards = collections.Counter(row.board for row in rows if row.board).most_common(plots.SERIES - 1)
     return {**{board: number for number, (board, _) in enumerate(boards)}, OTHERS: plots.SERIES - 1}
 
 
 def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list[plots.Point]:
-    """Return the points of a chart, of the rows that know both fields and have no 0 there, which no logarithm
-    shows. What the rules of a result do not allow is in the table alone."""
-    allowed = (row for row in rows if not (row.score and row.score.refusal))
-    places = ((getattr(row, x), getattr(row, y), row) for row in allowed)
-    return [
-        plots.Point(at, value, colours.get(row.board, colours[OTHERS]), row.anchor, row.round == OWN)
-        for at, value, row in places
-        if (finite(at) or 0) > 0 and (finite(value) or 0) > 0
-    ]
+    """Return the points of a chart of the fields ``x`` and ``y`` of the rows. A row has no point if a field
+    is not known, or is 0, which a logarithmic axis lacks, or if the result breaks the rules."""
+    points = []
+    for row in rows:
+        is_allowed = not (row.score and row.score.refusal)
+        at, value = getattr(row, x), getattr(row, y)
+        if is_allowed and (finite(at) or 0) > 0 and (finite(value) or 0) > 0:
+            colour = colours.get(row.board, colours[OTHERS])
+            points.append(plots.Point(at, value, colour, row.anchor, row.round == OWN))
+    return points

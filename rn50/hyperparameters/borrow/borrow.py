@@ -1,8 +1,10 @@
-"""Put the hyperparameters of another run into a configuration file of this system.
+"""Put the hyperparameters of another run into a configuration file of this system, the base.
 
-The group is taken whole because its values were chosen together. Run, data, input pipeline and environment
-stay those of the base configuration. A mix has to be asked for, with ``only`` for some of the values or
-``partial`` if some are not known, and the header says so.
+All hyperparameters are taken together, because they were chosen together. The other sections, such as run and
+data, stay those of the base. A mix of both origins must be asked for: ``only`` takes just some variables, and
+``partial`` takes what the source has if it lacks some. The header of the new file then says so.
+
+``borrow`` is what ``rn50 borrow``, ``rn50 config new`` and ``rn50 reproduce`` call.
 """
 
 import dataclasses
@@ -39,7 +41,7 @@ class Change:
     after: str | None
     """Value after; null: not set."""
     origin: str
-    """Who it is from."""
+    """Origin of the value after: borrowed, assumed, base or default."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +50,25 @@ class Borrowed:
 
     origin: Origin
     base: pathlib.Path
-    """Configuration that received the values."""
+    """Configuration file that received the values."""
     config: Config
     changes: tuple[Change, ...]
+    """Every hyperparameter that is set before or after, changed or not."""
     assumed: tuple[str, ...]
-    """NAME=value that the source does not say."""
+    """NAME=value of every variable that the source does not state and that has a usual value instead."""
     mixed: tuple[str, ...]
-    """Variables that keep the base's values, because the group was not taken whole."""
+    """Variables that keep the base's values; empty if all hyperparameters are the source's."""
     prediction: ExpectedEpochs | None
-    """null: nobody published a run of it, or the data set is not ImageNet."""
+    """Epochs to expect; null: nobody published a run with these hyperparameters, or the data set is not
+    ImageNet."""
     expected: str
     """Epochs to expect, or why they are not known, in words."""
     header: tuple[tuple[str, str], ...]
-    """The lines of the file's header that say where the values come from."""
+    """Entries (name, text) of the new file's header that say where the values come from."""
     text: str
-    """The whole new configuration."""
+    """Content of the new file."""
     output: pathlib.Path | None = None
-    """File that it was written to."""
+    """File that it was written to; null: it was not written."""
 
     @property
     def findings(self) -> list[str]:
@@ -87,11 +91,11 @@ def borrow(
     only: Sequence[str] = (),
     partial: bool = False,
 ) -> Borrowed:
-    """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one
-    is given.
+    """Return the configuration file ``base`` with the hyperparameters of ``source``, at the batch size of the
+    source or at ``global_batch_size``.
 
-    ``only`` takes just these variables, ``partial`` takes what the source has. The others keep the base's
-    values.
+    ``only`` takes just these variables, ``partial`` takes the variables that the source has. The others keep
+    the values of the base.
 
     Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
     cannot be run.
@@ -99,8 +103,10 @@ def borrow(
     parts = writing.split(base)
     before, old = parts.config, writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
-    kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size
-    batch = _batch(source, kept if global_batch_size is None else global_batch_size, before)
+    if global_batch_size is None:
+        keeps_batch = "BATCHSIZE" in mixed
+        global_batch_size = before.global_batch_size if keeps_batch else source.global_batch_size
+    batch = _batch(source, global_batch_size, before)
     new = _values(taken, mixed, old)
     new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")
     texts = {name: value.text for name, value in new.items()}
@@ -129,24 +135,26 @@ def borrow(
 
 
 class _Value(NamedTuple):
-    """New value of a variable, and who it is from."""
+    """New value of a variable, and its origin as in ``Change``."""
 
     text: str
     origin: str
 
 
 def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, str]) -> dict[str, _Value]:
-    """Return the new values: those of the source, of a mix those of the base, and assumed ones."""
+    """Return variable -> new value: ``taken`` from the source, of the base for the names ``mixed``, and
+    assumed for variables that have neither. ``old`` are the values of the base."""
     values = {name: _Value(old[name], "base") for name in mixed if name in old}
     values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
-    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
+    usual = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
     if values["OPTIMIZER"].text != "lars":
-        unsaid.pop("LARSETA")
-    return {**{name: _Value(text, "assumed") for name, text in unsaid.items()}, **values}
+        usual.pop("LARSETA")
+    return {**{name: _Value(text, "assumed") for name, text in usual.items()}, **values}
 
 
 def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str, str], list[str]]:
-    """Return the borrowed values, and the names of the variables that keep the base's values."""
+    """Return the values to borrow (variable -> text), and the names of the variables that keep the values of
+    the base. Raises UserError if the source lacks a value, or ``only`` names an unknown variable."""
     unknown = [name for name in only if name not in GROUP]
     if unknown:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
@@ -164,12 +172,13 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     if "BATCHSIZE" in mixed and (not only or "BATCHSIZE" in only):
         mixed.remove("BATCHSIZE")
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
-        mixed.remove("DECAY_EPOCHS")  # one schedule, not two halves
+        mixed.remove("DECAY_EPOCHS")  # both together are the schedule, so they have one origin
     return taken, mixed
 
 
 def _batch(source: Origin, batch: int | None, config: Config) -> int:
-    """Return a global batch size that is known and that the ranks divide."""
+    """Return the global batch size ``batch``. Raises UserError if it is None, which means that the source
+    does not state it, or if the ranks do not divide it."""
     if batch is None:
         raise UserError(source.name, "does not say its global batch size", "give --gbs")
     refuse_no_count("--gbs", batch)
@@ -181,7 +190,8 @@ def _batch(source: Origin, batch: int | None, config: Config) -> int:
 
 
 def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
-    """Yield how a run of this configuration differs from the source's runs, apart from hyperparameters."""
+    """Yield, in words, other differences than hyperparameters between a run of ``config`` and the runs of the
+    source."""
     here, trained = config.data.train_samples, source.train_samples
     if trained and trained != here:
         yield f"its runs trained on {trained:,} images, and this configuration trains on {here:,}"
@@ -192,8 +202,9 @@ def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
 def _expected(
     source: Origin, values: dict[str, str], batch: int, config: Config
 ) -> tuple[ExpectedEpochs | None, str]:
-    """Return the epochs to expect, and in words or why they are not known. The source's own runs count only
-    on data of the same size; published runs and the reference count only on ImageNet."""
+    """Return the epochs to expect of the hyperparameters ``values``, and a text of them or of why they are
+    not known. The runs of the source count only if they had as many training images; published runs and the
+    reference count only on ImageNet."""
     texts = {field: values[name] for field, name in VARIABLE_OF.items() if name in values}
     fields = {field: text if field == "optimizer" else float(text) for field, text in texts.items()}
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
@@ -210,6 +221,7 @@ def _expected(
 def _header(
     source: Origin, base: pathlib.Path, batch: int, assumed: Sequence[str], mixed: Sequence[str]
 ) -> list[tuple[str, str]]:
+    """Return the entries (name, text) of the new file's header that say where the values come from."""
     rows = [("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {base.name}")]
     rows += [("", f"{what}: {who}") for what, who in source.provenance]
     if source.global_batch_size not in (None, batch):
@@ -218,14 +230,14 @@ def _header(
     if assumed:
         rows.append(("assumed", f"the source does not say: {', '.join(assumed)}"))
     if mixed:
-        kept = f"{', '.join(mixed)} of {base.name}"
-        rows.append(("PARTIAL", f"not the whole group: {kept}; nobody is known to have run this"))
+        values_of_base = f"{', '.join(mixed)} of {base.name}"
+        rows.append(("PARTIAL", f"not the whole group: {values_of_base}; nobody is known to have run this"))
     return rows + [("note", note) for note in source.notes]
 
 
 def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
-    """Return the command that borrows ``source`` at a batch size into the configuration of the environment,
-    or into CONFIG."""
+    """Return the ``rn50 borrow`` command that puts the hyperparameters of ``source`` at a batch size into the
+    configuration that the environment names, by default into one called CONFIG."""
     environ = environment()
     config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or "CONFIG"
     batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"

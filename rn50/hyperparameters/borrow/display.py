@@ -1,5 +1,5 @@
-"""Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch
-size."""
+"""What ``rn50 borrow`` prints: the changes, findings and expected epochs of a borrowed configuration
+(``print_table``), or with --suggest the candidates for a batch size (``print_suggestions``)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,15 +14,16 @@ from rn50.terminal import Terminal
 
 
 class Suggestion(NamedTuple):
-    """A recipe for a batch size; the most promising is the first."""
+    """A recipe for a batch size, as --json prints it."""
 
     recipe: Inline[Proven]
     expected: float
-    """Epochs by which the list is ordered."""
+    """Epochs to expect at this batch size; the list is in this order."""
 
 
 def print_table(borrowed: Borrowed, console: Terminal) -> None:
-    """Print the changes, the rule findings and the expected epochs."""
+    """Print the changes, where the values come from, the departures from the rules and the expected
+    epochs."""
     source = borrowed.origin
     console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
     table = Table("variable", "before", "after", "from")
@@ -43,10 +44,11 @@ def print_table(borrowed: Borrowed, console: Terminal) -> None:
 
 
 def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console: Terminal) -> None:
-    """Print a row for each recipe, what all have in common once above it, and the command that borrows the
-    first.
+    """Print a row for each recipe, and the command that borrows the first one. A hyperparameter that is the
+    same in all recipes is printed once, above the rows.
 
-    The source comes last, or on its own line if it would not fit, because users copy it whole.
+    The name of the source ends the row, or has a line of its own if the terminal is too narrow. It is never
+    folded, because users copy it.
     """
     texts = {}
     for name in (name for name in SHARED if name != "optimizer"):
@@ -63,14 +65,14 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
     padded = ([cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True))
     lines = ["  ".join(row) for row in zip(*padded, strict=True)]
     sources = ["source", *(recipe.name for recipe in recipes)]
-    fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
+    sources_fit = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
     if common:
         console.print(f"All have {', '.join(f'{heading} {texts[heading][0]}' for heading in common)}.")
     console.print("")
     for line, source in zip(lines, sources, strict=False):
-        console.print(f"{line}  {source}" if fits else line)
-        if not fits and line is not lines[0]:
+        console.print(f"{line}  {source}" if sources_fit else line)
+        if not sources_fit and line is not lines[0]:
             console.print(f"{' ' * widths[0]}  {source}")
     console.print("")
     for line in (

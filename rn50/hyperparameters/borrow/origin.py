@@ -1,8 +1,8 @@
-"""Origins of hyperparameters: a published result, result logs, a reference convergence point or a
-configuration file.
+"""Origins of hyperparameters: published results, result logs, reference convergence points and configuration
+files.
 
-Each becomes an ``Origin``: the values under the names of a configuration's variables, who found them, and how
-its runs went.
+``find`` reads the origin that a name stands for, and returns it as an ``Origin``: variables and their values,
+who chose them, and how many epochs the runs with them needed. ``borrow.py`` puts it into a configuration.
 """
 
 import dataclasses
@@ -31,15 +31,17 @@ from rn50.settings.parsers import optimizer
 from rn50.settings.variables import FIXED
 
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
-"""Variables that logs mostly omit, at the values of the reference and of nearly all published
+"""Variables that most logs omit, and their values in the reference and in nearly all published
 configurations."""
 _CHOSEN = [name for name in COLUMN_OF if name in SHARED and name != "global_batch_size"]
 NEEDED = tuple(VARIABLE_OF[{"decay_epochs": "num_epochs"}.get(name, name)] for name in _CHOSEN)
-"""Variables that a complete recipe needs."""
+"""Variables that a complete recipe needs. NUMEPOCHS stands for the decay, which needs no variable of its
+own."""
 _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
-"""Limit of unread statements that the notes list."""
+"""Most statements of a configuration file that the notes list as not read, so that a script does not fill
+pages."""
 FORMS = "a result log or a folder of them, a configuration file, "
 FORMS += "ROUND/ORGANISATION/SYSTEM of a published result, or rcp/[RULESET/]BATCH"
 
@@ -53,27 +55,28 @@ class Origin:
     kind: str
     """Published result, reference convergence point, log or configuration."""
     values: Hidden[dict[str, str]]
-    """Texts by variable, complete or not."""
+    """Variable -> text; variables that the source does not state are missing."""
     global_batch_size: int | None
-    """Its batch size."""
+    """Global batch size; null: the source does not state it."""
     provenance: tuple[tuple[str, str], ...]
-    """Pairs of what and who, or where."""
+    """Entries (name, text) that say where the values come from: organisation, system, file and the like."""
     epochs: Hidden[tuple[float | None, ...]] = ()
-    """Epochs of its own runs, None for a run that missed."""
+    """Epochs of the source's runs, None for a run that missed the target."""
     notes: tuple[str, ...] = ()
-    """Values that were not read, and why."""
+    """Remarks on the source: what was not read in it, and why; why it is no valid result."""
     batch_norm_span: Hidden[int | None] = None
-    """Number of images that batch norm was over."""
+    """Number of images over which batch norm took its statistics; None: not known."""
     doubtful: Hidden[tuple[str, ...]] = ()
-    """Variables that it sets in a way that is not read."""
+    """Variables that a configuration file sets in a way that only a shell can read."""
     train_samples: Hidden[int | None] = rules.TRAIN_SAMPLES
-    """Number of images that its runs trained on, None if it has no runs."""
+    """Number of images that the source's runs trained on; None: it has no runs."""
 
 
 def find(name: str, forms: str = FORMS) -> Origin:
-    """Return the origin that a name stands for (``FORMS``). ``forms`` are those that an error advises.
+    """Return the origin that a name stands for; ``FORMS`` says which names there are. ``forms`` are the names
+    that an error advises.
 
-    Raises UserError if there is none of that name, it cannot be read, or this code cannot train with its
+    Raises UserError if there is no origin of that name, it cannot be read, or this code cannot train with its
     values.
     """
     path = pathlib.Path(name)
@@ -82,7 +85,7 @@ def find(name: str, forms: str = FORMS) -> Origin:
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
         content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
-        # UTF-16, of an older round; gzip, a pointer to a log.
+        # Some published logs are UTF-16 (zero bytes), gzip, or a pointer of Git LFS ("version http...").
         is_log = ":::ML" in content.replace("\0", "") or content.startswith(("\x1f\ufffd", "version http"))
         return _of_logs(name, [path]) if is_log else of_document(name, Document(path))
     if name.startswith("rcp/"):
@@ -92,12 +95,15 @@ def find(name: str, forms: str = FORMS) -> Origin:
 
 def names() -> list[str]:
     """Return the names of all published results and reference convergence points."""
-    of_published = [result.name for result in published.results()]
-    points = ((ruleset, recipe.convergence_points(ruleset).values()) for ruleset in rules.RCP_RULESETS)
-    return of_published + [f"rcp/{ruleset}/{point['BS']}" for ruleset, of_it in points for point in of_it]
+    all_names = [result.name for result in published.results()]
+    for ruleset in rules.RCP_RULESETS:
+        points = recipe.convergence_points(ruleset).values()
+        all_names += [f"rcp/{ruleset}/{point['BS']}" for point in points]
+    return all_names
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
+    """Return the origin of a published result."""
     count = result.accelerators or "unknown number of"
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),
@@ -112,22 +118,25 @@ def _of_published(result: published.PublishedResult) -> Origin:
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
-    runs_of_logs = [read_run(path) for path in paths]
-    logs = [run.log for run in runs_of_logs]
+    """Return the origin of result logs, called ``name``. Raises UserError if their recipes differ."""
+    runs = [read_run(path) for path in paths]
+    logs = [run.log for run in runs]
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
         names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]
         if names:
-            differs = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
-            what = ", ".join(differs) or "global batch size"
-            raise UserError(path, f"{what} differs from {paths[0]}", "give the runs of one recipe")
+            differing = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
+            subject = ", ".join(differing) or "global batch size"
+            raise UserError(path, f"{subject} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
-    runs = tuple(log.reached.epoch if log.reached else None for log in logs)
+    epochs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
-    begin = evaluated[0] if evaluated else None
-    usual = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
-    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else usual
+    first_evaluation = evaluated[0] if evaluated else None
+    # An ImageNet log with a single evaluation has the interval of the rules.
+    interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
+    if len(evaluated) > 1:
+        interval = evaluated[1] - evaluated[0]
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
@@ -136,12 +145,14 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
-    origin = _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
-    refusal = result_rules.judge_in(paths[0].parent, runs_of_logs).refusal
+    evaluations = (first_evaluation, interval)
+    origin = _of_runs(name, "result log", first, provenance, epochs, evaluations, samples)
+    refusal = result_rules.judge_in(paths[0].parent, runs).refusal
     return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
 
 
 def _of_reference(name: str) -> Origin:
+    """Return the origin of a reference convergence point, called rcp/BATCH or rcp/RULESET/BATCH."""
     match = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
     ruleset = (match.group(1) if match else None) or rules.RULESETS[-1]
     if not match or ruleset not in rules.RCP_RULESETS:
@@ -153,7 +164,7 @@ def _of_reference(name: str) -> Origin:
     if key is None:
         raise UserError(name, f"ruleset {ruleset} has points at {', '.join(map(str, keys))}", "name one")
     point = points[key]
-    reference, runs = recipe.of_point(point), tuple(float(epochs) for epochs in point["Epochs to converge"])
+    epochs = tuple(map(float, point["Epochs to converge"]))
     period = rules.EVAL_PERIOD_EPOCHS
     note = f"a reference is evaluated after every epoch, a run after every {period}: it ends at the next"
     provenance = (
@@ -162,13 +173,14 @@ def _of_reference(name: str) -> Origin:
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {files.sha256(file)}"),
     )
-    origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, period))
+    kind = "reference convergence point"
+    origin = _of_runs(name, kind, recipe.of_point(point), provenance, epochs, (None, period))
     return dataclasses.replace(origin, notes=(note,))
 
 
 def of_document(name: str, document: Document) -> Origin:
-    """Return the origin of a configuration file, called ``name``. Only its assignments are read; nothing in
-    it is run. Raises as ``find`` does."""
+    """Return the origin of a configuration file, called ``name``. Its assignments are read without running
+    anything. Raises UserError as ``find`` does."""
     path, assigned = document.path, document.assigned
     values: dict[str, str] = {}
     notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]
@@ -202,11 +214,11 @@ def of_document(name: str, document: Document) -> Origin:
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
+    global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{files.sha256(file)} {file.name}") for file in assigned.files]
-    total = math.prod(sizes) if len(sizes) == len(_SIZES) else None
-    whole = Origin(name, "configuration file", values, total, tuple(provenance), notes=tuple(notes))
-    return dataclasses.replace(whole, doubtful=tuple(doubtful), train_samples=None)
+    origin = Origin(name, "configuration file", values, global_batch_size, tuple(provenance))
+    return dataclasses.replace(origin, notes=tuple(notes), doubtful=tuple(doubtful), train_samples=None)
 
 
 def _of_runs(
@@ -214,20 +226,24 @@ def _of_runs(
     kind: str,
     logged: Recipe,
     provenance: tuple[tuple[str, str], ...],
-    runs: tuple[float | None, ...],
-    evaluated: tuple[float | None, float | None],
+    epochs: tuple[float | None, ...],
+    evaluations: tuple[float | None, float | None],
     train_samples: int = rules.TRAIN_SAMPLES,
 ) -> Origin:
-    """Return the origin of a recipe that ``runs`` were made with, ``evaluated`` first after some epochs and
-    then at an interval, None where that is not known."""
-    values = _values(name, logged) | _schedule(finite(logged.decay_epochs), runs, evaluated)
-    origin = Origin(name, kind, values, logged.global_batch_size, provenance, runs)
+    """Return the origin of the recipe ``logged`` that runs were made with.
+
+    ``epochs`` are those of each run, None for a run that missed the target. ``evaluations`` are (epoch of the
+    first evaluation, epochs from one evaluation to the next), None if not known.
+    """
+    values = _values(name, logged) | _schedule(finite(logged.decay_epochs), epochs, evaluations)
+    origin = Origin(name, kind, values, logged.global_batch_size, provenance, epochs)
     span = logged.model_bn_span if isinstance(logged.model_bn_span, int) else None
     return dataclasses.replace(origin, batch_norm_span=span, train_samples=train_samples)
 
 
 def _values(name: str, logged: Recipe) -> dict[str, str]:
-    """Return logged values as configuration variables, without the schedule."""
+    """Return variable -> text of logged hyperparameters, without evaluations and epochs. Raises UserError if
+    this code cannot train with one of them."""
     values: dict[str, str] = {}
     remedy = "borrow from another result"
     if logged.optimizer:
@@ -250,22 +266,26 @@ def _values(name: str, logged: Recipe) -> dict[str, str]:
 
 
 def _schedule(
-    decay: float | None, runs: Sequence[float | None], evaluated: tuple[float | None, float | None]
+    decay: float | None, epochs: Sequence[float | None], evaluations: tuple[float | None, float | None]
 ) -> dict[str, str]:
-    """Return the variables of evaluations and epochs, as far as they are known."""
+    """Return variable -> text of EVAL_OFFSET, EVAL_PERIOD, NUMEPOCHS and DECAY_EPOCHS, as far as they follow
+    from the arguments. ``decay`` are the epochs after which the learning rate has decayed; ``epochs`` and
+    ``evaluations`` are as in ``_of_runs``."""
     values: dict[str, str] = {}
-    first, interval = evaluated
-    reached = [epochs for epochs in runs if epochs is not None]
+    evaluated_epoch, interval = evaluations
+    reached = [count for count in epochs if count is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
-    at = statistics.median_low(reached) if first is None and reached else first
-    offset = None if at is None else (round(at) - 1) % period
+    if evaluated_epoch is None and reached:  # a run that reached the target ends with an evaluation
+        evaluated_epoch = statistics.median_low(reached)
+    offset = None if evaluated_epoch is None else (round(evaluated_epoch) - 1) % period
     if offset is not None and interval:
         values |= {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
     if decay is not None:
         decay = round(decay, 2)
-        # Round the slowest run up to an evaluation, and add one more evaluation if that is after the decay.
+        # The slowest run's epochs, rounded up to an evaluation. If that is after the decay, NUMEPOCHS allows
+        # one more evaluation.
         needed = math.ceil(max(reached, default=0))
-        needed += ((needed if offset is None else offset) + 1 - needed) % period
+        needed += ((offset or 0) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
         if decay != int(decay) or needed > decay:
             values["DECAY_EPOCHS"] = text(decay)
@@ -273,5 +293,5 @@ def _schedule(
 
 
 def text(value: float) -> str:
-    """Return a number as a configuration writes it: 10.5, 2, 5e-05."""
+    """Return a number as a configuration file has it: 10.5, 2, 5e-05."""
     return str(int(value)) if float(value) == int(value) else repr(float(value))

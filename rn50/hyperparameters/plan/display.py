@@ -1,4 +1,5 @@
-"""Output of a plan: JSON for scripts; sentences, the table of the scale-out curve and its plot for people."""
+"""What ``rn50 plan`` prints: a plan as sentences (``print_plan``), or the scale-out curve as a table
+(``print_curve``), a picture (``draw_curve``) or JSON (``ScaleOut``)."""
 
 import pathlib
 from collections.abc import Sequence
@@ -16,11 +17,11 @@ from rn50.terminal import Terminal, table
 MEASURE = "this is others' code; to narrow the interval, time 30 seconds of yours "
 MEASURE += "(rn50 bench throughput CONFIG --seconds 30) and plan with --images-per-second"
 _WIDE = 1.5 * Spread.measured
-"""Spread beyond which a measurement is advised."""
+"""Spread of a predicted rate above which a measurement is advised: it would narrow the interval clearly."""
 
 
 class ScaleOut(NamedTuple):
-    """Plans for one kind of accelerator, a plan for each number of them, at its best batch size."""
+    """A plan for each number of accelerators of one kind, at the best batch size for this number."""
 
     accelerator: str
     """Name of the accelerator."""
@@ -30,7 +31,7 @@ class ScaleOut(NamedTuple):
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
-    """Print the prediction as sentences, the hyperparameters to borrow, and the command that borrows them."""
+    """Print the prediction, the hyperparameters to borrow, the cautions, and the command that borrows."""
     prediction, recipe = plan.prediction, plan.hyperparameters
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
@@ -47,14 +48,14 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "epochs on the mean",
     ]
     if recipe.source.recipe.global_batch_size != plan.global_batch_size:
-        its = f"{recipe.source.recipe.global_batch_size:,}"
-        lines.append(f"they were chosen for global batch {its}; the rules let you change that")
+        recipe_batch = f"{recipe.source.recipe.global_batch_size:,}"
+        lines.append(f"they were chosen for global batch {recipe_batch}; the rules let you change that")
     for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), plan.command]:
         console.print(line)
 
 
 def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
-    """Print one row per number of accelerators, and the cautions."""
+    """Print a row for each number of accelerators, and the cautions of all plans."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
     console.print(title, style="bold")
     rows = table(("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"))
@@ -71,19 +72,20 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
-    """Plot the curve in the format of ``file``'s suffix, with the minutes of this accelerator's ``results``.
+    """Draw predicted minutes and best batch size over the number of accelerators, in the format of the suffix
+    of ``file``. The published ``results`` with this accelerator are drawn as crosses.
 
     Raises:
         UserError: the suffix is not in ``plots.FORMATS``, or the file cannot be written.
     """
-    from rn50.results.report import plots  # needs matplotlib, which text does not
+    from rn50.results.report import plots  # imports matplotlib, which the other functions do not need
 
     form = file.suffix.lower()[1:]
     if form not in plots.FORMATS:
         problem = f"the name does not end in .{', .'.join(plots.FORMATS)}"
         raise UserError(f"--plot {file}", problem, "give --plot such a file")
-    its = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
-    dots = [dot for result in its if all(dot := (result.accelerators, result.olympic_minutes))]
+    same = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
+    dots = [dot for result in same if all(dot := (result.accelerators, result.olympic_minutes))]
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
@@ -101,15 +103,18 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     for axis in (above.yaxis, below.yaxis, below.xaxis):
         axis.set_major_formatter("{x:,g}")
         axis.axes.grid(True, linewidth=0.4)
-    # No PDF is replaced: the mark of our own files is at its end, and only the beginning is read.
+    # Our own files may be replaced. They are known by a mark at their beginning; a PDF has it at its end, so
+    # no PDF is replaced.
     may_replace = files.NOTHING if form == "pdf" else files.OURS
     files.write(file, plots.picture(figure, form), may_replace, "give --plot another file")
 
 
 def _minutes(value: float) -> str:
+    """Return minutes with three digits, or more before the point."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def _values(result: PublishedResult) -> str:
+    """Return the hyperparameters of a published result in one line."""
     values = ((column, of_result(result)) for column, of_result in BORROWED.items())
     return ", ".join(f"{column} {value}" for column, value in values if value is not None)

@@ -1,11 +1,14 @@
-"""Epochs to the target at a batch size, from the reference convergence points and published runs.
+"""``EpochModel`` predicts, for ``planner.py``, the epochs to the target at a batch size, from the reference
+convergence points and published runs.
 
-The reference, interpolated between its points, is the trend. Each published result differs from it by some
-epochs. The weighted median of those differences is added to the trend; a result weighs less the further its
-batch size is away. The reference itself weighs as one result, which is exact to one evaluation: a third each
-for the evaluation before, its own mean and the one after. It is a median, not a mean, because epochs come in
-steps of an evaluation and badly chosen recipes should not count. The prediction is never below the fewest
-epochs that a published result needed.
+The epochs of the reference, interpolated between its points, are the trend. Each published result differs
+from the trend by some epochs. The prediction is the trend plus the weighted median of these differences; a
+result weighs less the further its batch size is from the one that is asked for. The reference itself counts
+as one result, which is exact to one evaluation: its mean, the evaluation before and the evaluation after have
+a third of its weight each.
+
+The median is used instead of the mean because epochs come in steps of an evaluation, and because badly chosen
+recipes should not count. The prediction is never below the fewest epochs that a published result needed.
 """
 
 from collections.abc import Sequence
@@ -19,29 +22,29 @@ from rn50.hyperparameters import reference
 from rn50.results.published import PublishedResult
 
 CONFIDENCE = 0.8
-"""Confidence level of the intervals here and of those made from them."""
-
+"""Confidence level of the intervals here, and of the intervals of minutes that ``planner.py`` makes of
+them."""
 
 _REFERENCE_SPREAD = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
-"""Differences from the trend with which the reference itself counts, each with a third of its weight."""
+"""Differences from the trend, in epochs, with which the reference itself counts. Each has a third of its
+weight."""
 
 
 class Weights:
-    """Weights of the results.
-
-    ``octaves``: standard deviation of the bell curve that gives the weights, in octaves of batch size.
-    ``reference``: weight of the reference convergence points, in results at the very batch size.
-    ``other_recipes``: if a recipe is asked for, largest total weight, in such results, of everything with
-    other hyperparameters, the reference included.
-    """
+    """Parameters of the weights. A published result at the batch size that is asked for weighs 1."""
 
     octaves = 0.25
+    """Standard deviation of the bell curve by which a result weighs less at another batch size, in
+    octaves."""
     reference = 1.0
+    """Weight of the reference."""
     other_recipes = 0.5
+    """If a recipe is asked for, the largest total weight of the reference and of all results with other
+    hyperparameters."""
 
 
 class Epochs(NamedTuple):
-    """Expected epochs; the mean of a result's runs is in ``low`` to ``high`` with probability
+    """Expected epochs. The mean of a result's runs is between ``low`` and ``high`` with probability
     ``CONFIDENCE``."""
 
     expected: float
@@ -50,8 +53,8 @@ class Epochs(NamedTuple):
 
 
 class EpochModel:
-    """Model of the closed-division ``results`` that reached the target; others are ignored. The caller gives
-    those of LARS alone."""
+    """Model made of the closed-division ``results`` that reached the target. All must have LARS as
+    optimizer."""
 
     def __init__(self, results: Sequence[PublishedResult]) -> None:
         reached = (result for result in results if result.is_closed and result.epochs_to_target)
@@ -60,12 +63,12 @@ class EpochModel:
         self._batch_sizes = np.array([result.recipe.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
-        trend = [reference.at(result.recipe.global_batch_size).mean for result in usable]
+        trend = [reference.interpolated(result.recipe.global_batch_size).mean for result in usable]
         self._differences = np.append(needed - trend, _REFERENCE_SPREAD)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
-        """Return the epochs at a batch size; with ``recipe``, a ``Recipe.shared``, if given, else with the
-        usual recipes."""
+        """Return the epochs to expect at a batch size. ``recipe``, as ``Recipe.shared`` has it, are the
+        hyperparameters; None: those that are usual at this batch size."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         number = len(_REFERENCE_SPREAD)
@@ -73,7 +76,7 @@ class EpochModel:
         if recipe is not None:
             others = np.array([other != recipe for other in self._recipes] + [True] * number)
             weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
-        trend = reference.at(global_batch_size).mean
+        trend = reference.interpolated(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2
         quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
         low, expected, high = (max(self._fewest, trend + difference) for difference in quantiles)
@@ -81,13 +84,13 @@ class EpochModel:
 
 
 def mean_epochs(result: PublishedResult) -> float:
-    """Return the mean epochs of the runs that reached the target."""
+    """Return the mean epochs of those runs of a result that reached the target."""
     return float(np.mean(result.epochs_to_target))
 
 
 def _quantile(values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", share: float) -> float:
-    """Return the smallest value at which the cumulative weight reaches this share of the total. Shapes
-    (n,)."""
+    """Return the smallest of the values at which their cumulative weight reaches ``share`` of the total. Both
+    arrays have the shape (n,)."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, share * reached[-1])])

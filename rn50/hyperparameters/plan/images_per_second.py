@@ -1,14 +1,19 @@
-"""Images per second of an accelerator by its batch size and the number of accelerators, and the minutes that
-a run takes.
+"""``ThroughputModel`` predicts, for ``planner.py``, the images/s of an accelerator by its batch size and the
+number of accelerators; ``minutes`` makes the minutes of a run of them.
 
-A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the
-logarithm of published training rates. Its covariance says what results tell about each other. Results of one
-accelerator share its speed. Speed falls with the number of accelerators and rises with the batch in much the
-same way for all accelerators, less so for different ones, and less the more octaves lie between two results.
-So an accelerator that was published only at 8 is predicted to scale as others do, with a wider interval.
-Systems far slower than their like have little weight, because deviations follow Student's t distribution
-(Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011),
-which is fitted by expectation maximisation.
+The model is a Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm
+2.1) over the logarithm of published training rates. Its covariance states how much one result says about
+another:
+
+- Results with the same accelerator share its speed.
+- Speed falls with the number of accelerators and rises with the batch size, in much the same way for all
+  accelerators. Results with the same accelerator share more of these changes than results with different
+  ones, and the fewer octaves lie between two results, the more they share.
+
+So an accelerator of which only results with 8 are published is predicted to scale as others do, with a wider
+interval. Systems far slower than similar ones have little weight, because deviations follow Student's t
+distribution (Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t
+Likelihood", 2011), which is fitted by expectation maximisation.
 """
 
 import math
@@ -23,59 +28,64 @@ from rn50.results import chips
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
-"""Ratio of evaluation to training images/s: the median of six systems whose published logs time both (1.4 to
-2.9)."""
+"""Images/s of evaluation over images/s of training: the median of six systems whose published logs time both
+(they have 1.4 to 2.9)."""
 START_UP_SECONDS = 2.2
-"""Seconds from ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to
-13.5 s)."""
-
-
+"""Seconds of a run without training or evaluation, from ``run_start`` to full speed and between epochs: the
+median of the same systems (they have 1.2 to 13.5 s)."""
 DEGREES_OF_FREEDOM = 4
 """Degrees of freedom of Student's t distribution, the usual number where outliers are expected."""
 _ROUNDS = 10
-"""Iterations of expectation maximisation; after half of them nothing changes by a thousandth any more."""
+"""Iterations of expectation maximisation. After half of them nothing changes by a thousandth any more."""
 
 
 class Spread:
-    """Standard deviations of the logarithm of images/s; 0.1 is about 10 %.
-
-    ``accelerator``: between accelerators. ``trend``: per octave of batch or of accelerators, as a straight
-    line common to all. ``bends``: deviations from that line common to all, with the length scale ``octaves``.
-    ``own_bends``: the same for one accelerator alone. ``system``: between systems that differ only in their
-    maker; ``card``: the same where the accelerators are cards, which makers cool and connect in more ways
-    than boards. ``measured``: a user's measurement.
-    """
+    """Standard deviations of the logarithm of images/s (0.1 is about 10 %), and a length scale."""
 
     accelerator = 0.7
+    """Between accelerators."""
     trend = 0.1
+    """Slope per octave of batch size or of accelerators, of a straight line that all accelerators share."""
     bends = 0.2
+    """Deviations from the straight line that all accelerators share."""
     own_bends = 0.1
+    """Deviations from the straight line of a single accelerator."""
     octaves = 2.0
+    """Length scale of both deviations, in octaves; no standard deviation."""
     system = 0.04
+    """Between systems that differ only in their maker, where accelerators are on boards."""
     card = 0.065
+    """As ``system``, where accelerators are cards, which makers cool and connect in more ways than boards."""
     measured = 0.02
+    """Of a user's measurement."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of a rate that is measured or asked for; ``batch_size`` is per accelerator and need not be
-    whole."""
+    """Conditions of a rate that was measured or is to be predicted."""
 
     accelerator: str
+    """Name of the accelerator."""
     accelerators: int
+    """Number of accelerators."""
     batch_size: float
+    """Images per step on each accelerator; not necessarily a whole number."""
 
 
 class Rate(NamedTuple):
-    """Images/s per accelerator while training, and the standard deviation of its logarithm."""
+    """Images/s of each accelerator while training, and the standard deviation of its logarithm."""
 
     images_per_second: float
     spread: float
 
 
 class ThroughputModel:
-    """Model of the closed-division LARS ``results`` that state their hardware, and of the rate that the user
-    ``measured`` on the planned system."""
+    """Model made of published results and of a measurement.
+
+    ``results`` are LARS results, of which those of the closed division that state their hardware are used.
+    ``measured`` are conditions and images/s that the user measured on the system to plan; None: there is no
+    measurement.
+    """
 
     def __init__(
         self, results: Sequence[PublishedResult], measured: tuple[Conditions, float] | None = None
@@ -85,87 +95,94 @@ class ThroughputModel:
         self.points = [conditions(result) for result, _ in usable] + ([measured[0]] if measured else [])
         self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
-        # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
-        # everywhere.
-        self._planned, self._measured = Spread.accelerator if measured else None, measured
+        self._measured = measured
         self._mean = float(rates[: len(usable)].mean())
-        self._known = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
-        shared = self._covariance(self._known, self._known)
-        variances = np.where(self._known.planned, Spread.measured, self._makers(self._known)) ** 2
+        self._data = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
+        covariance = self._covariance(self._data, self._data)
+        variances = np.where(self._data.planned, Spread.measured, self._makers(self._data)) ** 2
         noise = variances
         for _ in range(_ROUNDS):
-            self._precision = np.linalg.inv(shared + np.diag(noise))
+            self._precision = np.linalg.inv(covariance + np.diag(noise))
             self._weights = self._precision @ (rates - self._mean)
             # Expected squared deviation of a published rate: its squared residual plus the variance of the
-            # process there.
+            # process at this point.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
-            wider = (DEGREES_OF_FREEDOM + squared / variances) / (DEGREES_OF_FREEDOM + 1)
-            noise = np.where(self._known.planned, variances, variances * wider)
+            widening = (DEGREES_OF_FREEDOM + squared / variances) / (DEGREES_OF_FREEDOM + 1)
+            noise = np.where(self._data.planned, variances, variances * widening)
 
     @property
     def accelerators(self) -> list[str]:
-        """Return the names of the accelerators with a published or measured rate."""
-        return sorted(set(self._known.names))
+        """Names of the accelerators with a published or measured rate, sorted."""
+        return sorted(set(self._data.names))
 
-    def predict(self, at: Conditions) -> Rate:
-        """Return the rate of the planned system."""
-        features = _Features.of([at], planned=np.array([True]))
-        shared = self._covariance(features, self._known)[0]
-        logarithm = self._mean + float(shared @ self._weights)
-        variance = float(self._covariance(features, features)[0, 0] - shared @ self._precision @ shared)
-        if self._measured and at == self._measured[0]:
+    def predict(self, conditions: Conditions) -> Rate:
+        """Return the rate that the system to plan has under these conditions."""
+        point = _Features.of([conditions], planned=np.array([True]))
+        covariance = self._covariance(point, self._data)[0]
+        logarithm = self._mean + float(covariance @ self._weights)
+        variance = float(self._covariance(point, point)[0, 0] - covariance @ self._precision @ covariance)
+        if self._measured and conditions == self._measured[0]:
             logarithm = math.log(self._measured[1])
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
-    def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
-        return np.where([chips.is_card(name) for name in at.names], Spread.card, Spread.system)
+    def _makers(self, points: "_Features") -> "np.ndarray[Any, Any]":
+        """Return the standard deviation between makers for the accelerator of each point. Shape (points,)."""
+        return np.where([chips.is_card(name) for name in points.names], Spread.card, Spread.system)
+
+    def _deviation(self, points: "_Features") -> "np.ndarray[Any, Any] | float":
+        """Return by how much the system to plan may differ from similar systems, the same factor at all its
+        points. A system that was measured may differ by any factor, another one as much as makers differ."""
+        return Spread.accelerator if self._measured else self._makers(points)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
         same = a.names[:, None] == b.names
-        apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
-        near = np.exp(-apart / (2 * Spread.octaves**2))
-        deviation = self._makers if self._planned is None else lambda _: self._planned
+        distance = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
+        nearness = np.exp(-distance / (2 * Spread.octaves**2))
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
             Spread.accelerator**2 * same
             + Spread.trend**2 * trend
-            + (Spread.bends**2 + Spread.own_bends**2 * same) * near
-            + np.multiply.outer(a.planned * deviation(a), b.planned * deviation(b))
+            + (Spread.bends**2 + Spread.own_bends**2 * same) * nearness
+            + np.multiply.outer(a.planned * self._deviation(a), b.planned * self._deviation(b))
         )
 
 
 @dataclass(frozen=True)
 class _Features:
-    """Features of points. ``octaves`` are those of accelerators above 8 and of the batch per accelerator
-    above 256, where most results are. ``planned`` marks the points of the planned system."""
+    """A set of points as arrays, with a value for each point."""
 
     names: "np.ndarray[Any, Any]"
+    """Names of the accelerators."""
     octaves: tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+    """Factors of two of the number of accelerators above 8, and of the batch per accelerator above 256. Most
+    results are near 8 and 256."""
     planned: "np.ndarray[Any, Any]"
+    """True for a point of the system to plan, which was measured or is to be predicted."""
 
     @classmethod
     def of(cls, points: Sequence[Conditions], planned: "np.ndarray[Any, Any]") -> "_Features":
-        together = np.log2([conditions.accelerators / 8 for conditions in points])
+        """Return the features of points."""
+        number = np.log2([conditions.accelerators / 8 for conditions in points])
         batch = np.log2([conditions.batch_size / 256 for conditions in points])
-        return cls(np.array([conditions.accelerator for conditions in points]), (together, batch), planned)
+        return cls(np.array([conditions.accelerator for conditions in points]), (number, batch), planned)
 
 
 def system(result: PublishedResult) -> str:
-    """Return a name of a system that is the same in all its rounds."""
+    """Return the name of a result's system, which is the same in all rounds of MLPerf."""
     return f"{result.organisation}/{result.system}".lower()
 
 
 def conditions(result: PublishedResult) -> Conditions:
-    """Return the conditions under which a result that has a ``training_rate`` was measured."""
+    """Return the conditions under which a result was measured. Its ``training_rate`` must not be None."""
     assert result.accelerators and result.recipe.global_batch_size
     name = chips.name(result.accelerator_model)
     return Conditions(name, result.accelerators, result.recipe.global_batch_size / result.accelerators)
 
 
 def training_rate(result: PublishedResult) -> float | None:
-    """Return images/s per accelerator without evaluations and start-up, which
-    ``images_per_second_per_accelerator`` includes; None if the table lacks a value for it."""
+    """Return the images/s of each accelerator while training, which means without the time of evaluations and
+    start-up, which ``images_per_second_per_accelerator`` includes. None: the table lacks a value for it."""
     speed, number = result.images_per_second_per_accelerator, result.accelerators
     duration = result.olympic_minutes
     if not (speed and number and duration and result.recipe.global_batch_size and result.accelerator_model):
@@ -177,18 +194,20 @@ def training_rate(result: PublishedResult) -> float | None:
 
 
 def evaluations(epochs: float, first: float | None, interval: float | None) -> float:
-    """Return the number of evaluations in ``epochs``; the usual 3 and 4 stand in for an unknown ``first`` and
-    ``interval``."""
+    """Return the number of evaluations in ``epochs`` epochs, which need not be whole. ``first`` is the epoch
+    of the first evaluation, by default 3; ``interval`` the epochs to the next one, by default those of the
+    rules."""
     return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
 
 
 def minutes(epochs: float, evaluation_count: float, accelerators: int, images_per_second: float) -> float:
-    """Return the minutes from ``run_start`` to ``run_stop``; ``images_per_second`` is that of one accelerator
-    while training."""
+    """Return the minutes from ``run_start`` to ``run_stop``. ``images_per_second`` is the rate of one
+    accelerator while training."""
     images = _images(epochs * rules.TRAIN_SAMPLES, evaluation_count)
     return (images / (accelerators * images_per_second) + START_UP_SECONDS) / 60
 
 
 def _images(trained: float, evaluation_count: float) -> float:
-    """Return the work of training and evaluation in images of training."""
+    """Return the work of a run in images of training: the images that are ``trained``, and the
+    evaluations."""
     return trained + evaluation_count * rules.EVAL_SAMPLES / EVALUATION_SPEED

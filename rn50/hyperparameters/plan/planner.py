@@ -1,8 +1,9 @@
-"""Expected minutes to the target of a planned system, from the epochs at its batch size and the images/s of
-its accelerators.
+"""``rn50 plan``: the minutes to the target to expect of a system, and the best batch size and recipe for it.
 
-``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how
-far off they are on held-out published results.
+``SystemPlanner`` predicts minutes from epochs (``epochs.py``) and images/s (``images_per_second.py``), and
+makes a ``Plan`` at one batch size, at the best one, or for many numbers of accelerators. ``rn50 config new``
+uses its ``candidates``. ``benchmarks/predictions.py`` measures the errors of the predictions on held-out
+published results.
 """
 
 import contextlib
@@ -30,54 +31,57 @@ BORROWED = {
     for column, attribute in published.COLUMNS.items()
     if attribute.removeprefix("recipe.") in _REPORTED
 }
-"""Column -> what takes its value from a published result, of those that are reported of its recipe."""
+"""Column of the table of published results -> function that returns its value for a result. These columns are
+what a plan reports of a recipe."""
 SOURCE = ("name", "round", "organisation", "system")
-"""Fields of a published result that say where its recipe is from."""
+"""Fields of a published result that a plan reports as the origin of a recipe."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
-"""Distance of a recipe's batch size beyond which a caution is given."""
+"""Limit of the distance between a plan's batch size and that of its recipe, in factors of two, above which
+the plan has a caution."""
 EQUAL = 1.005
-"""Ratio of minutes within which plans count as equal, because minutes are printed with three digits."""
+"""Ratio of the minutes of two plans up to which they count as equal, because minutes are printed with three
+digits."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected minutes of a run."""
+    """Minutes to expect of a run, and the epochs and images/s that they follow from."""
 
     epochs: Hundredths
-    """Expected epochs."""
+    """Expected epochs to the target."""
     epochs_low: Hundredths
-    """Lower end of their interval."""
+    """Lower end of the interval of the epochs."""
     epochs_high: Hundredths
-    """Upper end."""
+    """Upper end of the interval of the epochs."""
     minutes: Minutes
     """Expected minutes to 75.9 %."""
     minutes_low: Minutes
-    """Lower end of their interval."""
+    """Lower end of the interval of the minutes."""
     minutes_high: Minutes
-    """Upper end."""
+    """Upper end of the interval of the minutes."""
     evaluations: Tenths
     """Evaluations until the target."""
     images_per_second_per_accelerator: Tenths
-    """Images/s of each while training."""
+    """Images/s of each accelerator while training."""
     spread: Hidden[float]
-    """Standard deviation of the logarithm of those."""
+    """Standard deviation of the logarithm of the images/s."""
 
 
 @dataclass(frozen=True)
 class Borrowable:
-    """Published recipe to borrow."""
+    """Published recipe that a plan advises to borrow."""
 
     source: PublishedResult
     results: int
-    """Published results of the recipe."""
+    """Number of published results with the recipe."""
     runs: int
-    """Their runs."""
+    """Number of runs of these results."""
     missed: int
-    """Runs that missed the target."""
+    """Number of runs that missed the target."""
     epochs: Hundredths
-    """Mean epochs of the others."""
+    """Mean epochs of the runs that reached the target."""
 
 
 prints(
@@ -90,18 +94,18 @@ prints(
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a system."""
+    """Batch size and recipe for a system, and the prediction for a run with them."""
 
     prediction: Inline[Prediction]
     hyperparameters: Borrowable
     accelerator: str
     """Name of the accelerator."""
     accelerators: int
-    """Number, in all machines."""
+    """Number of accelerators in all machines."""
     global_batch_size: int
-    """Images per step on all of them together."""
+    """Images per step on all accelerators together."""
     cautions: tuple[str, ...]
-    """Where the prediction goes beyond what was published."""
+    """Sentences on where the prediction goes beyond what was published."""
     command: str
     """The command that borrows the hyperparameters."""
     confidence: float = CONFIDENCE
@@ -109,15 +113,14 @@ class Plan:
 
     @property
     def evidence(self) -> int:
-        """Return the number of published runs with these hyperparameters at this very batch size."""
-        published = self.hyperparameters
-        at_its_batch = published.source.recipe.global_batch_size == self.global_batch_size
-        return published.runs if at_its_batch else 0
+        """Number of published runs with these hyperparameters at this very batch size."""
+        is_at_own_batch = self.hyperparameters.source.recipe.global_batch_size == self.global_batch_size
+        return self.hyperparameters.runs if is_at_own_batch else 0
 
 
 class SystemPlanner:
-    """Planner from published ``results``, by default all, and a ``measured`` rate: images/s per accelerator
-    at a point."""
+    """Planner that knows published ``results``, by default all with LARS, and perhaps a rate that the user
+    ``measured``: its conditions and the images/s of an accelerator."""
 
     def __init__(
         self,
@@ -133,7 +136,8 @@ class SystemPlanner:
 
     @property
     def accelerators(self) -> list[str]:
-        """Return the names of the accelerators whose speed is known, those with the most results first."""
+        """Names of the accelerators whose speed is known; the accelerator with the most results comes
+        first."""
         return [name for name in chips.known(self.results) if name in self.throughput.accelerators]
 
     def predict(
@@ -143,18 +147,20 @@ class SystemPlanner:
         global_batch_size: int,
         source: PublishedResult | None = None,
     ) -> Prediction:
-        """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
+        """Return the prediction for a run with the hyperparameters of ``source``; None: with the
+        hyperparameters that are usual at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
         epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
-        at = Conditions(accelerator, accelerators, global_batch_size / accelerators)
-        rate = self.throughput.predict(at)
+        conditions = Conditions(accelerator, accelerators, global_batch_size / accelerators)
+        rate = self.throughput.predict(conditions)
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
-        # Independent relative errors: their log-intervals add in quadrature.
-        speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
-        below = math.hypot(math.log(epochs.expected / epochs.low), speed)
-        above = math.hypot(math.log(epochs.high / epochs.expected), speed)
+        # The relative errors of epochs and rate are independent, so the widths of their intervals, as
+        # logarithms, add in quadrature.
+        rate_width = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
+        below = math.hypot(math.log(epochs.expected / epochs.low), rate_width)
+        above = math.hypot(math.log(epochs.high / epochs.expected), rate_width)
         return Prediction(
             epochs=epochs.expected,
             epochs_low=epochs.low,
@@ -168,20 +174,22 @@ class SystemPlanner:
         )
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
-        """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
-        with the nearest number of accelerators."""
+        """Return the published recipe that ``rn50 borrow --suggest`` ranks first for a batch size. If several
+        results have it, the source is the result with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
         source = min(
             best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
-        of_runs = best.prediction
-        return Borrowable(source, len(best.results), of_runs.runs, of_runs.missed, of_runs.mean)
+        epochs = best.prediction
+        return Borrowable(source, len(best.results), epochs.runs, epochs.missed, epochs.mean)
 
     def plan(self, accelerator: str, accelerators: int, global_batch_size: int, fitting: int = 0) -> Plan:
-        """Return the plan at a batch size; ``fitting`` as for ``candidates``.
+        """Return the plan at a batch size; ``fitting`` is as in ``candidates``.
 
-        Raises: UserError: the batch size is larger than any that reached the target, or smaller than the
-            number of accelerators.
+        Raises:
+            UserError: the batch size is larger than the largest with which a published run reached the
+            target,
+                or smaller than the number of accelerators.
         """
         largest = max(result.recipe.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
@@ -201,8 +209,9 @@ class SystemPlanner:
         )
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """Return the plan whose interval has the lowest upper end, so that a proven batch size wins over one
-        that may be a little faster. Among ``EQUAL`` plans the one with the most evidence wins.
+        """Return the best plan among the ``candidates``: that with the smallest ``minutes_high``, so that a
+        proven batch size wins over one that may be a little faster. Among ``EQUAL`` plans the one with the
+        most evidence wins.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -213,17 +222,21 @@ class SystemPlanner:
         return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
-        """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
-        at the most and the fewest images.
+        """Return a plan for each batch size that is reasonable.
 
-        The most and the fewest images are those published, or measured, with this accelerator. But more
-        accelerators than were published may share the same images, down to the fewest that any accelerator
-        had.
+        These are the published global batch sizes, rounded to a whole number of images per accelerator, as
+        far as they lie between the fewest and the most images per accelerator; and the sizes with the fewest
+        and the most images.
 
-        ``fitting`` is the largest number of images that the memory of one accelerator holds, 0 if it is not
-        known. If given, the most and the fewest are those of all accelerators, as far as they fit, and only
-        published batch sizes are planned if one fits. This also plans an accelerator that nobody published;
-        then only the plan's batch size is meaningful.
+        The fewest and the most images are those that were published or measured with this accelerator. A
+        system with more accelerators than were published may have fewer images on each, so that the global
+        batch stays the same, but not fewer than were published with any accelerator.
+
+        ``fitting`` is the largest number of images that the memory of an accelerator holds, 0 if it is not
+        known. If it is known, the fewest and the most images are those published with any accelerator, as far
+        as they fit, and the sizes with the fewest and the most images are left out if a published size fits.
+        This allows to plan for an accelerator with which nobody published a result; only the batch size of
+        such a plan means something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -236,8 +249,8 @@ class SystemPlanner:
         if most < 1:
             problem = f"more than images in the largest published batch, {max(sizes)}"
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
-        shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
-        fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
+        at_same_total = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
+        fewest = min(most, math.ceil(max(at_same_total, min(point.batch_size for point in self._points))))
         batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
         if not fitting:
             batches |= {fewest, most}
@@ -245,22 +258,24 @@ class SystemPlanner:
         return [self.plan(accelerator, accelerators, total, fitting) for total in totals]
 
     def curve(self, accelerator: str) -> list[Plan]:
-        """Return the best plan for each of ``SCALES``."""
+        """Return the best plan for each number of accelerators in ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
     def _published(self, accelerator: str) -> list[Conditions]:
-        """Return the points of an accelerator, of all accelerators if it has none."""
+        """Return the conditions of the rates that are known of an accelerator; if there are none, those of
+        all accelerators."""
         return [point for point in self._points if point.accelerator == accelerator] or self._points
 
     def _cautions(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Borrowable, fitting: int
     ) -> Iterator[str]:
+        """Yield sentences on where a plan goes beyond what was published."""
         points = self._published(accelerator)
-        smallest = min(result.recipe.global_batch_size or 0 for result in self.results)
-        together = max(point.accelerators for point in points)
-        batch, largest = global_batch_size / accelerators, max(point.batch_size for point in points)
-        if global_batch_size < smallest:
-            none = f"no published result has a global batch below {smallest}"
+        smallest_total = min(result.recipe.global_batch_size or 0 for result in self.results)
+        most_accelerators = max(point.accelerators for point in points)
+        largest_batch = max(point.batch_size for point in points)
+        if global_batch_size < smallest_total:
+            none = f"no published result has a global batch below {smallest_total}"
             yield f"{none}: below it epochs are taken for the same"
         nearest = recipe.source.recipe.global_batch_size
         if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
@@ -269,16 +284,18 @@ class SystemPlanner:
             down = global_batch_size // accelerators * accelerators
             share = f"a whole number of images for each of {accelerators} accelerators"
             yield f"global batch {global_batch_size} is not {share}; {down} and {down + accelerators} are"
-        if batch > max(largest, fitting):
-            seen = f"{accelerator} was not seen with more than {largest:g} images each"
+        if global_batch_size / accelerators > max(largest_batch, fitting):
+            seen = f"{accelerator} was not seen with more than {largest_batch:g} images each"
             yield f"{seen}; it may not have the memory"
         if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
             yield f"the speed of {accelerator} is from one published system"
-        if accelerators > 2 * together:
-            yield f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do"
+        if accelerators > 2 * most_accelerators:
+            beyond = f"beyond {most_accelerators} together"
+            yield f"{beyond}, {accelerator} is taken to scale as the other accelerators do"
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
+    """Raise UserError unless every accelerator has at least one image of a batch."""
     expected_epochs.refuse_no_count("--accelerators", accelerators)
     expected_epochs.refuse_no_count("--global-batch-size", global_batch_size)
     if global_batch_size < accelerators:
@@ -292,19 +309,21 @@ def planner_for(
     accelerators: int | None = None,
     global_batch_size: int | None = None,
 ) -> tuple[SystemPlanner, str]:
-    """Return the planner for an accelerator, or for a measured rate and where it was measured, and the
-    accelerator's name.
+    """Return a planner, and the name of the accelerator to plan with.
 
-    Without a name, take the accelerator with the most published results. With a measured rate and no name,
-    take a new accelerator, known only by that rate.
+    ``accelerator`` is a name as a user writes it; None: the accelerator with the most published results.
+    ``images_per_second`` is a rate that the user measured, on each of ``accelerators`` accelerators at
+    ``global_batch_size``. With a measured rate the name may also be missing or new: then nothing but the rate
+    is known of the accelerator.
 
-    Raises: UserError: the name is not known or stands for several, or the conditions of a measured rate are
-        missing or impossible.
+    Raises:
+        UserError: the name is not known or stands for several accelerators, or the conditions of a measured
+            rate are missing or impossible.
     """
-    plain = SystemPlanner()
-    names = plain.accelerators
+    planner = SystemPlanner()
+    names = planner.accelerators
     if images_per_second is None:
-        return plain, chips.find(accelerator, names) if accelerator else names[0]
+        return planner, chips.find(accelerator, names) if accelerator else names[0]
     if not accelerators or not global_batch_size:
         remedy = "give --accelerators and --global-batch-size too, to say where it was measured"
         raise UserError("--images-per-second", remedy)
