@@ -20,10 +20,10 @@ def walk(surface, start=START, repeats=1, possible=lambda point: True, unit=0, s
     evidence, runs = {}, []
     while True:
         plan = method.plan(start, evidence, repeats, possible, unit)
-        if not plan.wanted:
+        if not plan.undecided:
             return runs, plan
         assert len(runs) < 1000
-        point = min(plan.wanted, key=lambda each: len(evidence.get(each, Evidence()).values))
+        point = min(plan.undecided, key=lambda each: len(evidence.get(each, Evidence()).values))
         known = evidence.get(point, Evidence())
         value = surface(point, len(known.values))
         runs.append(point)
@@ -89,11 +89,11 @@ def test_what_is_left_never_grows_and_is_enough(seed, repeats):
     while True:
         plan = method.plan(START, evidence, repeats)
         said.append(plan.most_runs + done)
-        if not plan.wanted:
+        if not plan.undecided:
             break
-        known = evidence.get(plan.wanted[0], Evidence())
-        evidence[plan.wanted[0]] = known._replace(
-            values=(*known.values, surface(plan.wanted[0], len(known.values))))
+        known = evidence.get(plan.undecided[0], Evidence())
+        evidence[plan.undecided[0]] = known._replace(
+            values=(*known.values, surface(plan.undecided[0], len(known.values))))
         done += 1
     assert min(said) >= done
 
@@ -101,25 +101,25 @@ def test_what_is_left_never_grows_and_is_enough(seed, repeats):
 def test_the_same_evidence_gives_the_same_plan_in_whatever_order_it_came():
     surface, evidence = bowl(8.0), {}
     for _ in range(12):
-        for point in method.plan(START, evidence, 1).wanted:
+        for point in method.plan(START, evidence, 1).undecided:
             evidence[point] = Evidence((surface(point, 0),))
     assert method.plan(START, dict(reversed(list(evidence.items()))), 1) == method.plan(START, evidence, 1)
 
 
 def test_both_ways_are_wanted_at_once_so_that_two_workers_have_work():
     plan = method.plan(START, {START: Evidence((6.0,))}, 1)
-    assert [point.learning_rate for point in plan.wanted] == [20.0, 0.2]
+    assert [point.learning_rate for point in plan.undecided] == [20.0, 0.2]
 
 
 def test_of_two_ways_the_one_that_is_told_first_is_the_one_to_beat():
     up, down = START._replace(learning_rate=20.0), START._replace(learning_rate=0.2)
     known = {START: Evidence((6.0, 6.0)), up: Evidence((4.0, 5.0)), down: Evidence((4.4,))}
     plan = method.plan(START, known, 2)
-    assert (plan.best, plan.value, plan.wanted) == (up, 4.5, (down,))
+    assert (plan.best, plan.value, plan.undecided) == (up, 4.5, (down,))
     plan = method.plan(START, {**known, down: Evidence((5.0,))}, 2)  # one run tells that it is worse
-    assert plan.best == up and plan.wanted == (START._replace(learning_rate=200.0),)
+    assert plan.best == up and plan.undecided == (START._replace(learning_rate=200.0),)
     plan = method.plan(START, {**known, down: Evidence((4.4, 4.4))}, 2)
-    assert plan.best == down and plan.wanted == (START._replace(learning_rate=0.02),)
+    assert plan.best == down and plan.undecided == (START._replace(learning_rate=0.02),)
 
 
 def test_the_direction_is_told_even_where_nothing_reaches_the_target():

@@ -132,7 +132,7 @@ def test_a_line_that_a_killed_search_did_not_finish_is_replaced(tmp_path):
 
 @pytest.mark.parametrize("workers, seconds", [(1, 2900), (2, 1610), (3, 1160), (4, 900), (10, 450)])
 def test_how_long_the_confirmation_takes(workers, seconds):
-    assert confirmation.takes(450, 130, 5, workers) == seconds
+    assert confirmation.duration(450, 130, 5, workers) == seconds
 
 
 def test_seeds_are_fresh():

@@ -1,4 +1,5 @@
-"""Confirmation of a search: baseline and winner run again with fresh seeds, and what so few runs show."""
+"""The confirmation of a search: the baseline and the winner of the trials run again with fresh seeds
+(``slots``), and ``verdict`` says whether the difference of their epochs is more than chance."""
 
 import heapq
 import pathlib
@@ -15,72 +16,81 @@ from rn50.results.compare import Difference
 from rn50.results.score import SystemScore
 
 FOLDER = "confirmed"
+"""Folder of the confirmation's results, in the folder of the search."""
 BASELINE, WINNER = "baseline", "winner"
+"""The two sides of the comparison."""
 MOST_SEED = 2**31 - 1
 
 
 class Pair(NamedTuple):
-    """Points to compare, and the seeds of each."""
+    """The points of baseline and winner, and the seeds of their runs, by side."""
 
     points: dict[str, Point]
     seeds: dict[str, list[int]]
 
 
 class Slot(NamedTuple):
-    """Run of the confirmation."""
+    """A run of the confirmation."""
 
     who: str
+    """Its side: ``BASELINE`` or ``WINNER``."""
     number: int
+    """Number of the run on its side, from 0."""
     seed: int
     result_file: pathlib.Path
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the winner's gain is
-    confirmed; ``missed`` counts the runs that did not reach the target, and ``epochs`` are those of the
-    others."""
+    """Outcome of the confirmation, in figures and in words."""
 
     stands: bool
+    """True if the winner's gain is confirmed."""
     difference: Difference | None
+    """Difference of the epochs; None: a side has no run that reached the target."""
     missed: dict[Annotated[str, "side"], int]
-    """Runs of a side that missed the target; null: no confirmation."""
+    """Number of runs of a side that missed the target; null: no confirmation."""
     epochs: dict[str, list[float]]
+    """Side -> epochs of its runs that reached the target."""
     scores: dict[str, SystemScore]
+    """Side -> its score."""
     sentence: str
+    """The outcome in words."""
 
 
 def fresh_seeds(number: int, used: Iterable[int]) -> list[int]:
     """Return random seeds from the operating system, all different and none among ``used``."""
     before = set(used)
-    drawn = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(before))
-    return [seed for seed in drawn if seed not in before][:number]
+    seeds = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(before))
+    return [seed for seed in seeds if seed not in before][:number]
 
 
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
-    """Return the pair with ``runs`` fresh seeds each."""
+    """Return the pair of baseline and winner, with seeds for ``runs`` runs of each. None is among the seeds
+    ``used`` before."""
     seeds = fresh_seeds(2 * runs, used)
     return Pair({BASELINE: baseline, WINNER: winner}, {BASELINE: seeds[:runs], WINNER: seeds[runs:]})
 
 
 def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
-    """Return ``start`` if any of its runs reached the target, else the point of the first trial that did,
-    else None."""
+    """Return the point to compare the winner with: ``start`` if a run of it reached the target, else the
+    point of the first trial that reached it. None: no trial reached the target."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
     return start if start in reached else next(iter(reached), None)
 
 
-def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
-    """Return the seconds of a confirmation whose runs take ``baseline`` and ``winner`` seconds, ``workers``
-    at a time."""
-    busy = [0.0] * workers
-    for seconds in (baseline, winner) * seeds:  # in this order; the first free worker makes the next run
-        heapq.heapreplace(busy, busy[0] + seconds)
-    return max(busy)
+def duration(baseline: float, winner: float, seeds: int, workers: int) -> float:
+    """Return the seconds of a confirmation with ``workers`` runs at a time, if a run takes ``baseline`` or
+    ``winner`` seconds and each side has ``seeds`` runs."""
+    ends = [0.0] * workers  # time at which each worker is free again, as a heap
+    for seconds in (baseline, winner) * seeds:  # the worker that is free first makes the next run
+        heapq.heapreplace(ends, ends[0] + seconds)
+    return max(ends)
 
 
 def slots(folder: pathlib.Path, confirmed: Pair) -> list[Slot]:
-    """Return all runs, baseline and winner in turn, so that a machine that slows down affects both."""
+    """Return all runs of the confirmation. Baseline and winner take turns, so that both suffer if the machine
+    becomes slower."""
     return [
         Slot(who, number, seed, folder / FOLDER / who / f"result_{number}.txt")
         for number, both in enumerate(zip(*confirmed.seeds.values(), strict=True))
@@ -94,8 +104,8 @@ def runs_left(folder: pathlib.Path, confirmed: Pair) -> int:
 
 
 def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib.Path]) -> Slot | None:
-    """Return the next run that is neither finished nor ``in_hand``, as its result file tells; None if there
-    is none."""
+    """Return the next run that has no result file and whose file is not among ``in_hand``, those of the runs
+    that are alive. None: there is no such run."""
     for slot in slots(folder, confirmed):
         if slot.result_file not in in_hand and not slot.result_file.exists():
             slot.result_file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +114,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib
 
 
 def verdict(folder: pathlib.Path) -> Confirmation:
-    """Compare the finished runs of baseline and winner."""
+    """Compare the finished runs of baseline and winner in the folder of a search."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs, missed = dict[str, list[float]](), dict[str, int]()
     for who, result in scores.items():

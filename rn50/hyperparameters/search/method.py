@@ -1,13 +1,15 @@
-"""Method of a search, as a pure function of what the trials so far have shown.
+"""The method of a search: ``plan`` says which points need runs next, as a pure function of what the trials so
+far have shown. A point is a set of hyperparameters; its value is the number of epochs to the target.
 
-Learning rate comes first, in factors of ten, then in steps of 10 %; then batch size with the learning rate
-scaled along; then warm-up, weight decay and length of the schedule. Every stage starts from the best point so
-far, tries a step both ways and goes on in the better direction while that helps. After the last stage the
-next pass begins with the steps of 10 %, until a pass finds nothing better.
+The stages of a pass are, in this order: the learning rate in factors of ten; the learning rate in steps of 10
+%; the batch size, with the learning rate scaled along; the warm-up; the weight decay; the length of the
+schedule. A stage starts from the best point so far, tries a step in both directions, and goes on in the
+better one while that improves the value. The next pass begins with the steps of 10 %. The search ends when a
+pass finds nothing better.
 
-The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is ruled
-out as soon as its mean is worse by more than chance explains for so few runs. The same evidence always gives
-the same plan, so a search can be resumed.
+The runs of a point differ in their seeds, so a point becomes the best by the mean of several runs only. A
+point is ruled out as soon as its mean is worse than the best by more than chance explains for so few runs.
+The same evidence always gives the same plan, so a search can be resumed.
 """
 
 import math
@@ -18,18 +20,19 @@ from typing import NamedTuple
 from rn50.printed import IfKnown
 
 MISSED = 1000.0
-"""Value of a run that missed the target: this plus 1 minus its best accuracy. It is worse than any run that
-reached the target, and still comparable."""
+"""A run that missed the target has the value MISSED + 1 - (its best accuracy). That is worse than any run
+that reached the target, and still orders the runs that missed it."""
 PASSES = 3
-"""Limit of passes, because nothing else ends a series of ever smaller gains."""
+"""Limit of passes. Without it a series of ever smaller gains might not end."""
 NOISE = 0.1
-"""Relative standard deviation between runs of one point; of a mean of n runs, NOISE / sqrt(n)."""
+"""Relative standard deviation of the values of a point's runs. That of the mean of n runs is NOISE /
+sqrt(n)."""
 DIGITS = 4
-"""Significant digits of a learning rate."""
+"""Significant digits of the learning rates that are tried."""
 
 
 class Point(NamedTuple):
-    """Hyperparameters that are searched over, by field of ``Hyperparameters``."""
+    """The hyperparameters that a search changes, named as the fields of ``Hyperparameters``."""
 
     learning_rate: float
     """Learning rate."""
@@ -42,45 +45,53 @@ class Point(NamedTuple):
     num_epochs: int
     """Length of the schedule."""
     decay_epochs: IfKnown[float]
-    """Length of the decay, where the configuration sets it."""
+    """Length of the decay; null: the configuration does not set it, and it is that of the schedule."""
 
 
 class Evidence(NamedTuple):
-    """Values of a point's runs, and whether it is ruled out because one was stopped."""
+    """What the runs of a point have shown."""
 
     values: tuple[float, ...] = ()
+    """Values of the finished runs."""
     ruled_out: bool = False
+    """True if a run was stopped, because the point can no longer beat the best."""
 
     @property
     def mean(self) -> float:
-        """Return the mean value, infinity if the point is ruled out or has no runs."""
+        """Mean of the values; infinity if the point is ruled out or has no finished run."""
         return math.inf if self.ruled_out or not self.values else sum(self.values) / len(self.values)
 
 
 class Stage(NamedTuple):
-    """Stage of a pass. ``step(point, way)`` returns the next point upwards (1) or downwards (-1), None if
-    there is none; ``most`` limits the steps in a row."""
+    """Stage of a pass, which changes one hyperparameter."""
 
     name: str
     step: Callable[[Point, int], Point | None]
+    """``step(point, way)`` returns the next point upwards (``way`` 1) or downwards (-1); None: there is
+    none."""
     most: int
+    """Most steps in a row."""
 
 
 @dataclass(frozen=True)
 class NextRuns:
-    """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is
-    decided. ``stage`` waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the
-    number of runs to the end if every step helps."""
+    """Next runs of a search, and its state."""
 
     stage: str
+    """Name of the stage that the search has reached."""
     best: Point | None
+    """Best point so far; None until the initial point is decided."""
     value: float | None
-    wanted: tuple[Point, ...]
+    """Mean value of the best point."""
+    undecided: tuple[Point, ...]
+    """Points that need more runs before the stage can go on; empty at the end of the search."""
     most_runs: int
+    """Number of runs until the end of the search if every step improves the value."""
 
 
 def stages(learning_rate_unit: float = 0) -> list[Stage]:
-    """Return the stages in order; with a unit, learning rates are whole multiples of it."""
+    """Return the stages of a pass in their order. If the unit is not 0, all learning rates are whole
+    multiples of it."""
 
     def scaled(point: Point, factor: float) -> Point | None:
         learning_rate = float(f"{point.learning_rate * factor:.{DIGITS}g}")
@@ -112,8 +123,8 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
 
 
 def _schedule(point: Point, way: int) -> Point | None:
-    """Return the point with a schedule a quarter longer or shorter; a decay with a length of its own is
-    scaled along."""
+    """Return the point with a schedule that is a quarter longer or shorter. If the length of the decay is
+    set, it is scaled by the same factor."""
     epochs = point.num_epochs + way * max(1, round(point.num_epochs / 4))
     if epochs < 1:
         return None
@@ -122,24 +133,27 @@ def _schedule(point: Point, way: int) -> Point | None:
 
 
 def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None:
-    """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best
-    mean; None before."""
+    """Return the mean value of a point if it has enough runs to compare it with ``best_value``, the mean of
+    the best point; None: it needs more runs. ``repeats`` runs are always enough, one that missed the target
+    too."""
     runs = len(evidence.values)
     if evidence.ruled_out or runs >= repeats or (runs and max(evidence.values) >= MISSED):
         return evidence.mean
-    return evidence.mean if runs and evidence.mean >= _too_much(best_value, runs, repeats) else None
+    return evidence.mean if runs and evidence.mean >= _worst_mean(best_value, runs, repeats) else None
 
 
-def _too_much(best_value: float, runs: int, repeats: int) -> float:
-    """Return the mean of ``runs`` runs that rules out a point."""
+def _worst_mean(best_value: float, runs: int, repeats: int) -> float:
+    """Return the mean value of ``runs`` runs from which on a point is ruled out."""
     return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 
 def limit(evidence: Evidence, best_value: float, repeats: int) -> float:
-    """Return the value at which the next run of a point rules it out."""
+    """Return the value of the next run of a point from which on the point is ruled out; infinity if the best
+    point has missed the target."""
+    if best_value >= MISSED:
+        return math.inf
     runs = len(evidence.values) + 1
-    most = _too_much(best_value, runs, repeats) * runs - sum(evidence.values)
-    return math.inf if best_value >= MISSED else most
+    return _worst_mean(best_value, runs, repeats) * runs - sum(evidence.values)
 
 
 def plan(
@@ -149,10 +163,10 @@ def plan(
     possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
 ) -> NextRuns:
-    """Return the next runs, given the evidence; ``repeats`` runs decide a point, and only ``possible`` points
-    are tried."""
+    """Return the next runs of a search that begins at ``start``, by the evidence of each point. ``repeats``
+    runs decide a point, and only points for which ``possible`` is true are tried."""
     order = stages(learning_rate_unit)
-    runs = [(2 + stage.most - 1) * repeats for stage in order]
+    runs = [(2 + stage.most - 1) * repeats for stage in order]  # most runs of each stage
     left = repeats + runs[0] + PASSES * sum(runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
@@ -161,11 +175,12 @@ def plan(
     walk = _Walk(evidence, repeats, possible, start, value)
     for number in range(PASSES):
         before = walk.best
-        for stage, of_stage in list(zip(order, runs, strict=False))[min(number, 1) :]:
-            waiting = walk.through(stage)
-            if waiting:
-                return NextRuns(stage.name, walk.best, walk.value, tuple(waiting), left)
-            left -= of_stage
+        first = 0 if number == 0 else 1  # only the first pass has the factors of ten
+        for stage, most_runs in zip(order[first:], runs[first:], strict=True):
+            undecided = walk.through(stage)
+            if undecided:
+                return NextRuns(stage.name, walk.best, walk.value, tuple(undecided), left)
+            left -= most_runs
         if walk.best == before:
             break
     return NextRuns("the end", walk.best, walk.value, (), 0)
@@ -173,34 +188,42 @@ def plan(
 
 @dataclass
 class _Walk:
-    """Walk through the stages as far as the evidence goes; it stands at the ``best`` point."""
+    """A walk from point to better point through the stages, as far as the evidence goes."""
 
     evidence: Mapping[Point, Evidence]
     repeats: int
     possible: Callable[[Point], bool]
     best: Point
+    """Point that the walk has reached."""
     value: float
+    """Mean value of the best point."""
 
     def through(self, stage: Stage) -> list[Point]:
-        """Walk on; return the points that need more runs to be decided, none at the end of the stage.
+        """Walk through a stage. Return the points that need more runs before the walk can go on; empty at the
+        end of the stage.
 
-        If one direction turns out better before the other is decided, the other is compared with it.
+        If the step in one direction is better than the best before the other step is decided, it becomes the
+        best, and the other step is compared with it.
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
-            steps = ((way, stage.step(self.best, way)) for way in ways)
-            tried = [(way, step) for way, step in steps if step and step != self.best and self.possible(step)]
-            means = [(self._verdict(step), way, step) for way, step in tried]
-            better = [
-                (mean, way, step) for mean, way, step in means if mean is not None and mean < self.value
-            ]
+            steps = []
+            better = []
+            for way in ways:
+                point = stage.step(self.best, way)
+                if point and point != self.best and self.possible(point):
+                    steps.append(point)
+                    mean = self._decided(point)
+                    if mean is not None and mean < self.value:
+                        better.append((mean, way, point))
             if better:
                 self.value, way, self.best = min(better)
                 ways = (way,)
-            waiting = [step for _, step in tried if self._verdict(step) is None]
-            if waiting or not better:
-                return waiting
+            undecided = [point for point in steps if self._decided(point) is None]
+            if undecided or not better:
+                return undecided
         return []
 
-    def _verdict(self, point: Point) -> float | None:
+    def _decided(self, point: Point) -> float | None:
+        """Return ``decided`` for a point, in comparison with the best."""
         return decided(self.evidence.get(point, Evidence()), self.value, self.repeats)

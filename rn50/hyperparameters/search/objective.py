@@ -1,8 +1,9 @@
-"""Value of a run, and the reasons to stop one early.
+"""The value of a run (``value``), which a search minimises, and the reasons to stop a run early
+(``why_stop``).
 
-The value is the number of epochs at which accuracy crosses the target, interpolated linearly between the
-evaluations before and after, because with an evaluation every epoch most points would be equal in whole
-epochs.
+The value is the number of epochs at which the accuracy crosses the target, interpolated linearly between the
+evaluations before and after. In whole epochs most points would be equal, because a run of a search evaluates
+after every epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +13,12 @@ from rn50.hyperparameters.search.method import MISSED
 from rn50.results.parse import Evaluation
 
 PATIENCE_EPOCHS = 4
-"""Epochs before which no run is hopeless, because a longer warm-up or a larger learning rate starts more
-slowly and catches up."""
+"""Epochs before which no run is stopped for its accuracy, because with a longer warm-up or a larger learning
+rate a run starts more slowly and catches up."""
 
 
 def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
-    """Return the epoch at which the target is crossed, None if it is not."""
+    """Return the interpolated epoch at which the accuracy crosses the target; None: it does not reach it."""
     epoch, accuracy = 0.0, 0.0
     for evaluation in evaluations:
         if evaluation.accuracy >= rules.TARGET_ACCURACY:
@@ -28,35 +29,36 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
 
 
 def value(evaluations: Sequence[Evaluation]) -> float:
-    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus 1 minus its best
-    accuracy."""
-    reached = epochs_to_target(evaluations)
-    return MISSED + 1 - best_accuracy(evaluations) if reached is None else reached
+    """Return the value of a finished run: its epochs to the target, or if it missed the target ``MISSED``
+    plus 1 minus its best accuracy."""
+    epochs = epochs_to_target(evaluations)
+    return MISSED + 1 - best_accuracy(evaluations) if epochs is None else epochs
 
 
 def best_accuracy(evaluations: Iterable[Evaluation]) -> float:
-    """Return the best accuracy, 0 before the first evaluation."""
+    """Return the best accuracy; without evaluations 0."""
     return max((evaluation.accuracy for evaluation in evaluations), default=0.0)
 
 
 def why_stop(
     evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]
 ) -> str | None:
-    """Return why a run that has not reached the target can no longer beat the best, None while it may.
+    """Return why a running run can no longer beat the best point; None: it may, or has reached the target.
 
-    ``limit`` is the value at which it rules out its point; ``best`` are the runs of the best point. From half
-    of their length on, a run is hopeless if its accuracy is still below that of each of them at half its
-    epoch. Half is a margin, because a median or percentile of all trials would stop every second or fourth
-    run that is just as good.
+    ``limit`` is the value from which on the run rules out its point, ``best`` are the evaluations of each run
+    of the best point. A run is hopeless at ``limit``. It is also hopeless if its best accuracy is below that
+    which every run of the best point had at half as many epochs; this is asked only when the run is at least
+    half as long as each of these runs. Half is a large margin. A median or percentile of all trials, as other
+    search methods use it, would stop every second or fourth run that is just as good.
     """
     if not evaluations or epochs_to_target(evaluations) is not None:
         return None
     last = evaluations[-1].epoch
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
-    begun = ([evaluation for evaluation in run if evaluation.epoch <= last / 2] for run in best)
-    halfway = list(map(best_accuracy, begun))
+    first_halves = ([evaluation for evaluation in run if evaluation.epoch <= last / 2] for run in best)
+    accuracies = list(map(best_accuracy, first_halves))
     patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
-    if halfway and last >= patience and best_accuracy(evaluations) < min(halfway):
+    if accuracies and last >= patience and best_accuracy(evaluations) < min(accuracies):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"
     return None

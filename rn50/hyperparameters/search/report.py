@@ -1,5 +1,5 @@
-"""Results of a search: a report for people, plain data for scripts, and the winner as a configuration
-file."""
+"""``SearchOutcome``, the results of a search: it writes a report for people and the winner as a configuration
+file, and is what --json prints."""
 
 import pathlib
 import shlex
@@ -29,10 +29,11 @@ class Saved(NamedTuple):
     """Epochs that the winner saves."""
 
     epochs: Difference
+    """Difference of the winner's mean epochs from the baseline's."""
 
     @property
     def reduction(self) -> float:
-        """Share of epochs saved."""
+        """Epochs saved, as a share of the baseline's."""
         return -self.epochs.difference / self.epochs.first
 
 
@@ -44,15 +45,17 @@ prints(
 
 
 class SearchOutcome:
-    """Outcome of a search, from its journal and logs alone."""
+    """Outcome of a search, by its journal and its logs."""
 
     trials: list[Trial]
-    """Its trials."""
+    """Trials of the search."""
     config_file: pathlib.Path | None = None
-    """Configuration of the winner."""
+    """Configuration file of the winner; null: no confirmation."""
     verdict: Confirmation | None = None
+    """Outcome of the confirmation; None: it has not ended."""
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
+        """``arguments`` are those of the command line, after ``rn50``."""
         self.search = search
         self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {shlex.join(arguments)}"
         self.trials = search.journal.trials
@@ -92,11 +95,12 @@ class SearchOutcome:
 
     @property
     def report(self) -> pathlib.Path:
-        """The file report.md."""
+        """Path of the report."""
         return self.search.folder / REPORT
 
     def write(self) -> None:
-        """Write report and configuration, each whole or not at all. Keep an existing configuration."""
+        """Write the report and, after a confirmation, the configuration of the winner, each completely or not
+        at all. An existing configuration is kept."""
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
@@ -106,10 +110,11 @@ class SearchOutcome:
         files.write(self.report, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point, verdict: Confirmation) -> str:
+        """Return the content of the winner's configuration file."""
         searched = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**writing.hyperparameters(searched.base.config), **subject.variables(winner)}
-        if epochs:  # evaluate after the last of them
+        if epochs:  # so that a run is evaluated after the epoch that the slowest run needed
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         base = searched.base.document.path.name
@@ -126,6 +131,7 @@ class SearchOutcome:
     # The report
 
     def _markdown(self) -> str:
+        """Return the report."""
         searched = self.search.subject
         parts = [
             f"# Search for hyperparameters of {searched.config.run.system}",
@@ -145,6 +151,7 @@ class SearchOutcome:
         return "\n\n".join(parts) + "\n"
 
     def _facts(self) -> list[str]:
+        """Return the report's list of data sets, machine, software and options."""
         searched, options = self.search.subject, self.search.options
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
         first = self.search.journal.result_file(finished[0]) if finished else None
@@ -152,20 +159,18 @@ class SearchOutcome:
         data = "the same"
         if options.confirm_data and options.confirm_data != searched.data:
             winner = self.search.folder / confirmation.FOLDER / WINNER
-            its = sidecar.named(sidecar.read(winner / journal.RESULT))
-            data = f"`{options.confirm_data}`{_certified(its)}"
-        took = sum(trial.seconds or 0 for trial in self.trials)
+            saved_of_winner = sidecar.named(sidecar.read(winner / journal.RESULT))
+            data = f"`{options.confirm_data}`{_certified(saved_of_winner)}"
+        seconds = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{searched.data}`{_certified(saved)}; confirmed on {data}",
-            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs; {options.workers} at a time in "
-            "this call",
-            f"- machine: {saved.get('machine', 'not saved')}; "
-            f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
-            f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
-            f"- {self._commits()}; Python and packages are in the file beside each log, result_0.json",
-            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at "
-            f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
-            "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
+            f"- {len(self.trials)} trials, {seconds / 60:.0f} minutes of runs; {options.workers} at a time in
+            " "this call", f"- machine: {saved.get('machine', 'not saved')}; " f"{saved.get('system /
+            host_processor_vcpu_count', '?')} CPUs, " f"{saved.get('system / host_processor_model_name', 'of
+            unknown model')}", f"- {self._commits()}; Python and packages are in the file beside each log,
+            result_0.json", f"- runs that decide a point: {options.repeats}; its value is the mean number of
+            epochs at " f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which
+            are " "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
         if not searched.config.is_imagenet:
             facts.append(f"- {rules.NOT_A_RESULT}")
@@ -177,10 +182,10 @@ class SearchOutcome:
         return facts
 
     def _commits(self) -> str:
-        """Return the commit of most runs, and the runs of other commits, because a search may take several
-        calls."""
+        """Return in words the commit of most runs, and the runs with other commits. There may be several commits,
+        because a search may take several calls."""
         saved = ((name, sidecar.named(sidecar.read(log))) for name, log in self._logs())
-        # Nothing is saved of a run that was killed before it had begun.
+        # A run that was killed before it had begun has saved nothing.
         runs = gathered((facts.get("commit", "unknown"), name) for name, facts in saved if facts)
         if not runs:
             return "commit unknown"
@@ -189,7 +194,7 @@ class SearchOutcome:
         return "; ".join([f"commit {most}", *exceptions])
 
     def _logs(self) -> Iterator[tuple[str, pathlib.Path]]:
-        """Yield the name of each run, and its log."""
+        """Yield (name, log) of each run."""
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
         if self.pair:
@@ -197,10 +202,12 @@ class SearchOutcome:
                 yield f"{slot.who} {slot.number}", slot.result_file
 
     def _points(self, points: dict[str, Point]) -> str:
-        first, second = (subject.variables(point) for point in points.values())  # of the same names
+        """Return a table of two points, by the heading of each."""
+        first, second = (subject.variables(point) for point in points.values())  # both have the same keys
         return markdown(["variable", *points], [[name, value, second[name]] for name, value in first.items()])
 
     def _confirmation(self, verdict: Confirmation) -> list[str]:
+        """Return the table of the confirmation's runs, and the verdict."""
         rows = []
         for who, result in verdict.scores.items():
             for run in result.runs:
@@ -214,6 +221,7 @@ class SearchOutcome:
         ]
 
     def _table(self) -> str:
+        """Return the table of the trials."""
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
@@ -237,12 +245,14 @@ prints(
 
 
 def _certified(saved: dict[str, str]) -> str:
+    """Return in words the data certificate that a run has saved; empty: it has saved none."""
     digest = saved.get("data certificate / set_sha256")
     return f" (SHA-256 of the set {digest})" if digest else ""
 
 
 def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
+    """Return the evaluations in a log; empty if there is no log."""
     try:
         return read_log(file).evaluations
-    except UserError:  # it was killed before it had begun
+    except UserError:  # the run was killed before it had begun
         return ()

@@ -1,4 +1,5 @@
-"""One call of a search: start its runs, watch them, and record how they ended."""
+"""``Search`` is a call of ``rn50 search``: it starts the runs that the scheduler names, watches them, stops those
+that can no longer beat the best, and records how they ended."""
 
 import signal
 import time
@@ -16,12 +17,14 @@ from rn50.process import handling, not_ignored
 from rn50.results.parse import partial_name, read_log
 
 POLL_S = 1.0
+"""Seconds from one look at the runs to the next."""
 MOST_KILLED = 3
-"""Limit of runs in one call that are killed by a signal from elsewhere."""
+"""Number of runs that may be killed from outside, for instance by a lack of memory, before the call ends."""
 
 
 def shares(workers: int, device: str) -> list[tuple[int, ...]]:
-    """Return the cores of each worker. Raises UserError if there are too few, or workers would share GPUs."""
+    """Return the cores of each worker. Raises UserError if the machine has fewer cores than workers, or several
+    workers would share its GPUs."""
     here = hardware.read()
     if workers > here.usable_cpus:
         problem = f"this machine gives {here.usable_cpus} cores"
@@ -32,20 +35,24 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
 
 
 class Search:
-    """One call of a search: as many runs at a time as there are shares of the machine."""
+    """A call of a search. On each share of the machine's cores one run at a time trains."""
 
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], lock: int):
-        """``shares`` are the cores of each run, ``lock`` a descriptor that every run inherits."""
+        """``shares`` are the shares of the cores; ``lock`` is a file descriptor that every run inherits (see
+        ``Training``)."""
         self._scheduler, self._journal = scheduler, scheduler.journal
         self._shares, self._lock = shares, lock
         self._jobs: dict[int, Training] = {}
+        """Index of a share -> the run on it."""
         self._signal: signal.Signals | None = None
+        """Signal that asked the search to stop."""
         self._killed = 0
 
     def run(self) -> signal.Signals | None:
-        """Search and confirm until nothing is left to run, or until a signal, which is returned.
+        """Search and confirm until nothing is left to run, or until a signal; return the signal, or None.
 
-        Raises UserError if a run cannot be made. No run of this call is left then.
+        Raises UserError if a run cannot be started or fails. When this method returns or raises, no run of the
+        call is alive.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)]
         with handling(dict.fromkeys(numbers, self._stop)):
@@ -66,10 +73,11 @@ class Search:
                 self._stop_all()
 
     def _stop(self, number: int, _: object) -> None:
+        """Note a signal, which ends the loop of ``run``."""
         self._signal = signal.Signals(number)
 
     def _fill(self) -> None:
-        """Give every free share of the machine a run, as long as there are any."""
+        """Start a run on every free share, as long as the scheduler has runs."""
         for share, cpus in enumerate(self._shares):
             if share not in self._jobs and self._signal is None:
                 task = self._scheduler.next([job.task for job in self._jobs.values()])
@@ -79,24 +87,27 @@ class Search:
                 say_with_time(f"{task.name}: begins")
 
     def _look(self) -> None:
-        """Check every run: record its end, stop it if it can no longer beat the best."""
-        news = False
+        """Record the end of the runs that have ended. If a run ended or was evaluated, stop the trials that can
+        no longer beat the best."""
+        has_news = False
         for share, job in list(self._jobs.items()):
             epochs = len(job.evaluations())
-            news, job.epochs = news or epochs > job.epochs, epochs
+            has_news = has_news or epochs > job.epochs
+            job.epochs = epochs
             status = job.poll()
             if status is not None:
                 del self._jobs[share]
-                news = True
+                has_news = True
                 say_with_time(f"{job.task.name}: {self._end(job, status)}")
         for job in self._jobs.values():
-            if news and job.task.trial is not None and not job.reason:
+            if has_news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
                 if job.reason:
                     self._journal.note(job.task.trial, job.reason)
                     job.stop()
 
     def _why_stop(self, job: Training) -> str | None:
+        """Return why a trial can no longer beat the best; None: it may."""
         trials = self._journal.trials
         plan = self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:
@@ -106,14 +117,17 @@ class Search:
         verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
-        same = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
-        logs = [self._journal.result_file(trial.number) for trial in same if plan.value < method.MISSED]
-        curves = [read_log(log).evaluations for log in logs]
-        most = method.limit(point_evidence, plan.value, repeats)
-        return objective.why_stop(job.evaluations(), most, curves)
+        curves = []
+        if plan.value < method.MISSED:
+            of_best = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
+            logs = (self._journal.result_file(trial.number) for trial in of_best)
+            curves = [read_log(log).evaluations for log in logs]
+        limit = method.limit(point_evidence, plan.value, repeats)
+        return objective.why_stop(job.evaluations(), limit, curves)
 
     def _end(self, job: Training, status: int) -> str:
-        """Record how a run ended, and return it in words."""
+        """Record how a run with this exit status ended, and return it in words. Raises UserError if the fault of
+        the run ends the search."""
         number, complaint = job.task.trial, job.complaint
         if job.finished or job.reason:
             self._settle(job)
@@ -122,14 +136,14 @@ class Search:
             self._journal.note(number, complaint)
         is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if status == Status.DIVERGED:
-            if number is None:  # its log says that it was aborted, which is right
+            if number is None:  # a run of the confirmation counts as missed; its log says "aborted"
                 partial_name(job.task.result_file).replace(job.task.result_file)
             else:
                 self._journal.finish(number, objective.value(job.evaluations()))
         elif number is not None and is_larger and not was_killed(status):
-            self._journal.settle(number, is_stopped=True)  # because memory may be too small for it
+            self._journal.settle(number, is_stopped=True)  # its batch may be too large for the memory
         else:
-            # A run that was killed from outside begins again; any other fault ends the search.
+            # A run that was killed from outside begins again. Any other fault ends the search.
             self._settle(job)
             self._killed += 1
             if not was_killed(status) or self._killed > MOST_KILLED:
@@ -137,13 +151,14 @@ class Search:
         return complaint
 
     def _settle(self, job: Training) -> None:
-        """Record how a trial ended that did not end by a fault of its own."""
+        """Record the end of a trial by its log, or as stopped if the search stopped it."""
         if job.task.trial is not None:
             if job.reason and job.finished:
-                self._journal.note(job.task.trial, "")  # it was too late to stop it
+                self._journal.note(job.task.trial, "")  # it finished before it could be stopped
             self._journal.settle(job.task.trial, is_stopped=bool(job.reason))
 
     def _stop_all(self) -> None:
+        """Stop all runs, wait for their end and record it."""
         for job in self._jobs.values():
             job.stop()
         while self._jobs:
@@ -155,7 +170,7 @@ class Search:
 
 
 def _in_words(job: Training) -> str:
-    """Return the outcome of a run in words."""
+    """Return the outcome of a finished run in words."""
     curve = job.evaluations()
     reached, best = objective.epochs_to_target(curve), objective.best_accuracy(curve)
     ended = f"target {rules.TARGET_ACCURACY} missed after {len(curve)} epochs, top-1 {best:.4f} at best"

@@ -1,4 +1,5 @@
-"""Subject of a search: a configuration of this system, and the data."""
+"""``Subject``, what a search is about: a configuration of this system and its data set. It makes the configuration
+of every run from a ``Point``."""
 
 import dataclasses
 import pathlib
@@ -18,10 +19,11 @@ from rn50.settings.fields import variables as config_variables
 from rn50.settings.writing import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
-"""Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
+"""Variables by which every run of a search evaluates after each epoch, whatever the configuration says."""
 EACH_RUNS_OWN = ("SEED", "RESULT_FILE", "CACHE_CLEARED")
+"""Variables that the search sets for each run; those of the environment are ignored."""
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
-"""Further variables that are the same in all calls of a search."""
+"""Variables, besides hyperparameters and data, that must be the same in all calls of a search."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +36,17 @@ class Subject:
 
     @property
     def start(self) -> Point:
-        """Return the configuration as a point."""
+        """The hyperparameters of the configuration, as a point."""
         return Point(*(getattr(self.config.hyperparameters, field) for field in Point._fields))
 
     @property
     def learning_rate_unit(self) -> float:
-        """Return the unit of base learning rates, 0 if there is none."""
+        """Unit of which the rules want learning rates to be whole multiples; 0: there is none."""
         return rules.SGD_LEARNING_RATE_UNIT if self.config.hyperparameters.optimizer == "sgd" else 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the values that all calls of one search share."""
+        """Values that must be the same in all calls of a search, which may take several calls."""
         values = self.config.as_environment()
         of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
         deciding = [name for name in (*writing.GROUP, *of_data, *DECIDE_TOO) if name in values]
@@ -52,13 +54,14 @@ class Subject:
         return {"config": config, "data": sizes(self.data)}
 
     def run_of(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> Config:
-        """Return the configuration of a run of ``point``."""
+        """Return the configuration of a run with the hyperparameters ``point``, on the data set in the folder
+        ``data``."""
         per_run = {"DATADIR": data, "SEED": seed, "RESULT_FILE": result_file, **EVALUATION}
         return self.config.replaced(**variables(point), **per_run)
 
     def possible(self, point: Point) -> bool:
-        """Return whether a point can be run and, in the closed division, departs from no rule that the
-        configuration keeps."""
+        """Return True if a point can be run and breaks no rule of the closed division that the configuration
+        keeps. The rules do not matter if the configuration is of the open division."""
         try:
             config = self.config.replaced(**variables(point), **EVALUATION)
         except UserError:
@@ -70,25 +73,26 @@ prints(Point, lambda r: {VARIABLE_OF[field]: getattr(r, field) for field in Poin
 
 
 def variables(point: Point) -> dict[str, str]:
-    """Return the point under the names of a configuration's variables."""
+    """Return variable -> text of a point."""
     return {VARIABLE_OF[field]: text(value) for field, value in point._asdict().items() if value is not None}
 
 
 def changes(point: Point, before: Point) -> list[str]:
-    """Return NAME=value of each variable that differs in ``point``."""
+    """Return NAME=value of each variable of ``point`` that has another value in the point ``before``."""
     old = variables(before)
     return [f"{name}={value}" for name, value in variables(point).items() if old.get(name) != value]
 
 
 def in_words(point: Point, before: Point) -> str:
-    """Return the differences of ``point`` in one line."""
+    """Return ``changes`` in one line."""
     return " ".join(changes(point, before)) or "as it is"
 
 
 def read(name: str | None) -> Subject:
-    """Return the configuration ``name``, a file or one of configs/, as the scripts would read it.
+    """Return the subject: the configuration ``name``, a path or a system of configs/, as the scripts would read
+    it, and its data set.
 
-    Raises UserError if it cannot be run or the data are not there.
+    Raises UserError if the configuration cannot be run, or the data set cannot be found.
     """
     base = writing.split(document.find(name))
     left_out = (*EACH_RUNS_OWN, *EVALUATION)
@@ -99,6 +103,6 @@ def read(name: str | None) -> Subject:
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:
-    """Return the sizes of a data set's files. They identify it without opening a file, because a run may have
-    to be the first to do that."""
+    """Return file -> bytes of a data set. The sizes identify the data set without opening its files; a run must
+    be the first to open them, after its clock has started."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}

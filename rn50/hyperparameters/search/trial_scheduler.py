@@ -1,4 +1,8 @@
-"""Next run of a search: trials first, then the confirmation."""
+"""``TrialScheduler`` says which run of a search comes next: first the trials, then the confirmation.
+
+It asks ``method.plan`` which points need runs, keeps to the limits of trials and minutes, and shows the progress.
+``Search`` starts the run, a ``Task``.
+"""
 
 import datetime
 import math
@@ -24,99 +28,105 @@ from rn50.terminal import Terminal, counted, say
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats``
-    runs decide a point, ``seeds_to_confirm`` runs confirm it, on the data of ``confirm_data`` if those are
-    others."""
+    """Options of the command ``rn50 search``."""
 
     workers: int
+    """Number of runs at the same time."""
     trials: int | None
+    """Limit of the trials; None: no limit."""
     minutes: float | None
+    """Limit of the minutes of this call, those of the confirmation included; None: no limit."""
     repeats: int
+    """Number of runs that decide a point."""
     seeds_to_confirm: int
+    """Number of runs of the winner, and of the baseline, in the confirmation."""
     confirm_data: pathlib.Path | None
+    """Folder of the data set of the confirmation; None: that of the search."""
 
 
 class Task(NamedTuple):
-    """Run to make; ``trial`` is its number in the journal, None for a run of the confirmation."""
+    """Run that the search is to start."""
 
     name: str
     point: Point
     config: Config
     result_file: pathlib.Path
     trial: int | None
+    """Number of the trial in the journal; None: a run of the confirmation."""
 
 
 class TrialScheduler:
-    """Scheduler of a search's trials and confirmation."""
+    """Scheduler of the trials and of the confirmation of a search."""
 
     def __init__(self, searched: Subject, folder: pathlib.Path, options: Options):
-        """Begin or go on with the search in ``folder``. Raises UserError if it cannot be written or holds
-        another search."""
+        """Begin the search in ``folder``, or go on with it. Raises UserError if the folder cannot be written or
+        holds another search."""
         self.subject, self.folder, self.options = searched, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
         console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
         columns = text("{task.description}"), BarColumn(), text("{task.fields[left]}")
-        # No thread refreshes it: this process starts others, and a fork while another thread runs is unsafe.
+        # No thread refreshes the bar, because this process forks, which is unsafe while other threads run.
         how: dict[str, Any] = {"transient": True, "auto_refresh": False, "disable": not console.live}
         self.bar = Progress(*columns, console=console, **how)
-        """Progress, on a terminal; lines show it elsewhere."""
+        """Progress on a terminal. In a pipe ``_show`` prints lines instead."""
         self._task = self.bar.add_task("search", total=None, left="")
         self._begun = time.monotonic()
         self._shown = ("", 0)
-        self._agree()
+        """Stage and runs left in the last line that ``_show`` printed."""
+        self._check_identity()
         self._recover()
 
-    def _agree(self) -> None:
-        """Raise UserError if the folder holds another search; the first call records the identity of the
-        search."""
+    def _check_identity(self) -> None:
+        """Record the identity of a new search: configuration, data and options. Raises UserError if the folder
+        holds a search of another identity."""
         options = self.options
         confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
         identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
         if not self.journal.search:
             self.journal.write(search=identity)
-        for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
+        for noun, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
             before, now = self.journal.search.get(key, {}), identity[key]
-            differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
-            if differs:
-                problem = f"holds a search with other {what} ({differs})"
+            differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+            if differing:
+                problem = f"holds a search with other {noun} ({', '.join(differing)})"
                 raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
     def next(self, in_hand: Collection[Task] = ()) -> Task | None:
-        """Return a run to make beside those ``in_hand``; None if there is none now, or the search has
+        """Return the next run, while the runs ``in_hand`` are alive. None: no run can begin now, or the search has
         ``ended``."""
         trials = self.journal.trials
         if self.pair is None:
             plan = self.plan(trials)
             self._show_state(trials, plan)
-            over = not self._trials_left(trials, plan) or self._late(trials, plan)
-            point = None if over else self._choose(plan, trials)
+            trials_are_over = not self._trials_left(trials, plan) or self._is_late(trials, plan)
+            point = None if trials_are_over else self._choose(plan, trials)
             if point is not None:
                 return self._trial(point, plan, trials)
-            if in_hand or not over:
+            if in_hand or not trials_are_over:
                 return None
-            self._freeze(trials, plan)
+            self._begin_confirmation(trials, plan)
         pair = self.pair
         if pair is None:
             self.ended = True
             return None
         left = confirmation.runs_left(self.folder, pair)
         if left:
-            whole = _mean_seconds(trials, "finished")
+            seconds = left * _mean_seconds(trials, "finished") / self.options.workers
             done = sum(map(len, pair.seeds.values())) - left
-            self._show("confirmation", done, left, "run", left * whole / self.options.workers)
+            self._show("confirmation", done, left, "run", seconds)
         self.ended = not left
         return self._confirming(pair, in_hand)
 
     def _show_state(self, trials: list[Trial], plan: NextRuns) -> None:
-        """Show the progress of the search. The time left is an upper bound, because the plan depends on what
-        the trials show."""
+        """Show the progress of the trials. The time left is an upper limit: a trial that does not help ends its
+        stage early."""
         left, options = self._trials_left(trials, plan), self.options
-        confirming = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
-        trying = left * _mean_seconds(trials, "finished", "stopped")
-        seconds = (trying + confirming) / options.workers
+        confirmation_seconds = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
+        trial_seconds = left * _mean_seconds(trials, "finished", "stopped")
+        seconds = (trial_seconds + confirmation_seconds) / options.workers
         if options.minutes is not None:
             seconds = min(seconds, max(0.0, self._begun + 60 * options.minutes - time.monotonic()))
         is_reached = plan.value is not None and plan.value < method.MISSED
@@ -124,68 +134,72 @@ class TrialScheduler:
         ended = sum(trial.state in ("finished", "stopped") for trial in trials)
         self._show(f"{plan.stage}{best}", ended, left, "trial", seconds)
 
-    def _show(self, what: str, done: int, left: int, noun: str, seconds: float) -> None:
-        """Show what is left; the seconds are 0 where they are not known."""
+    def _show(self, stage: str, done: int, left: int, noun: str, seconds: float) -> None:
+        """Show how many runs are done and left, in a bar or a line. ``noun`` is the word for a run; ``seconds``
+        are those left, 0 if they are not known."""
         eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
         text = f"{counted(left, noun)} left at most{eta}"
-        self.bar.update(self._task, description=what, completed=done, total=done + left, left=text)
-        if self.bar.disable and (what, left) != self._shown:
-            say_with_time(f"{what}: {text}")
-        self._shown = (what, left)
+        self.bar.update(self._task, description=stage, completed=done, total=done + left, left=text)
+        if self.bar.disable and (stage, left) != self._shown:
+            say_with_time(f"{stage}: {text}")
+        self._shown = (stage, left)
 
     @property
     def pair(self) -> Pair | None:
-        """Return the pair to confirm; None during the search, or if there is nothing to confirm."""
+        """The pair of points to compare in the confirmation; None: the trials are not over, or there is nothing to
+        confirm."""
         stored = self.journal.confirmation
         return Pair(**stored) if stored else None
 
     def plan(self, trials: list[Trial]) -> NextRuns:
-        """Return the method's plan for the trials."""
-        its, repeats = self.subject, self.options.repeats
-        return method.plan(its.start, evidence(trials), repeats, its.possible, its.learning_rate_unit)
+        """Return the next runs by the evidence of the trials."""
+        start, possible = self.subject.start, self.subject.possible
+        unit = self.subject.learning_rate_unit
+        return method.plan(start, evidence(trials), self.options.repeats, possible, unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
-        """Return the point that needs a run most, a first run before a second one; None if enough are in
-        hand."""
+        """Return the undecided point whose next run is most useful: a point with fewer runs comes first. None: all
+        have enough runs that are finished or alive."""
         by_point = evidence(trials)
 
         def rank(point: Point) -> tuple[bool, int, int]:
-            ended = len(by_point.get(point, Evidence()).values)
-            running = sum(trial.state == "running" and trial.point == point for trial in trials)
-            # A point whose first run is still going comes last: that run may rule it out and make a second
-            # one useless. Among points with as many runs, more finished ones come first: a hopeless one may
-            # be ruled out before its next run.
-            return running > 0 and not ended, ended + running, -ended
+            finished = len(by_point.get(point, Evidence()).values)
+            alive = sum(trial.state == "running" and trial.point == point for trial in trials)
+            # A point whose first run is alive comes last, because this run may rule the point out and make a
+            # second one useless. Among points with as many runs, the one with more finished runs comes first,
+            # because it may be ruled out before its next run.
+            return alive > 0 and not finished, finished + alive, -finished
 
-        points = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
+        points = [point for point in plan.undecided if rank(point)[1] < self.options.repeats]
         return min(points, key=rank) if points else None
 
     def _trials_left(self, trials: list[Trial], plan: NextRuns) -> int:
-        """Return how many trials may still begin, at most."""
-        counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
-        most = math.inf if self.options.trials is None else max(0, self.options.trials - counted)
+        """Return the largest number of trials that may still begin."""
+        begun = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
+        most = math.inf if self.options.trials is None else max(0, self.options.trials - begun)
         return int(min(plan.most_runs, most))
 
-    def _late(self, trials: list[Trial], plan: NextRuns) -> bool:
-        """Return whether one more trial would leave too little time for the confirmation."""
-        took: dict[Point, float] = {}
+    def _is_late(self, trials: list[Trial], plan: NextRuns) -> bool:
+        """Return True if another trial would leave too little time for the confirmation."""
+        seconds_of: dict[Point | None, float] = {}  # of the longest run of each point
         for trial in trials:
             if trial.state == "finished" and trial.seconds:
-                took[trial.point] = max(took.get(trial.point, 0.0), trial.seconds)
+                seconds_of[trial.point] = max(seconds_of.get(trial.point, 0.0), trial.seconds)
         options = self.options
-        if options.minutes is None or not took:
+        if options.minutes is None or not seconds_of:
             return False
-        baseline = confirmation.baseline_of(self.subject.start, trials)
-        # Until a point is better than the baseline, the winner is taken to be as quick as the quickest run so
-        # far.
-        winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
-        slower = took[baseline] if baseline in took else max(took.values())
-        needed = winner + confirmation.takes(slower, winner, options.seeds_to_confirm, options.workers)
+        baseline_point = confirmation.baseline_of(self.subject.start, trials)
+        baseline = seconds_of.get(baseline_point, max(seconds_of.values()))
+        # Until a point is better than the baseline, the winner is taken to be as quick as the quickest point.
+        winner = min(seconds_of.values())
+        if plan.best != baseline_point:
+            winner = seconds_of.get(plan.best, winner)
+        needed = winner + confirmation.duration(baseline, winner, options.seeds_to_confirm, options.workers)
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 
-    def _freeze(self, trials: list[Trial], plan: NextRuns) -> None:
-        """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may
-        go on."""
+    def _begin_confirmation(self, trials: list[Trial], plan: NextRuns) -> None:
+        """Record the pair to confirm, with fresh seeds. If no point is better than the baseline, record nothing:
+        a later call with more trials or minutes may go on with the search."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
             return
@@ -195,6 +209,7 @@ class TrialScheduler:
         say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: NextRuns, trials: list[Trial]) -> Task:
+        """Begin a trial of a point in the journal, and return its run."""
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number = self.journal.begin(point, plan.stage, seed)
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
@@ -202,6 +217,7 @@ class TrialScheduler:
         return Task(name, point, self.subject.run_of(point, self.subject.data, seed, log), log, number)
 
     def _confirming(self, pair: Pair, in_hand: Collection[Task]) -> Task | None:
+        """Return the next run of the confirmation; None: all runs are finished or ``in_hand``."""
         slot = confirmation.next_slot(self.folder, pair, [task.result_file for task in in_hand])
         if slot is None:
             return None
@@ -212,8 +228,8 @@ class TrialScheduler:
         return Task(name, point, config, slot.result_file, None)
 
     def _recover(self) -> None:
-        """Settle the trials of a search that was killed: one with a complete log is finished, one with a note
-        is stopped, any other begins again."""
+        """Record the end of trials that were running when the search was killed. A trial with a complete log is
+        finished, a trial with a note was being stopped, any other is interrupted, and its run begins again."""
         for trial in tuple(self.journal.trials):
             if trial.state == "running":
                 self.journal.settle(trial.number, is_stopped=bool(trial.note))
@@ -222,11 +238,11 @@ class TrialScheduler:
 
 
 def say_with_time(line: str) -> None:
-    """Print an event of a search with the time, on standard error."""
+    """Print an event of a search on standard error, with the time of day."""
     say(f"{time.strftime('%H:%M:%S')} {line}", err=True)
 
 
 def _mean_seconds(trials: list[Trial], *states: str) -> float:
-    """Return the mean seconds of the trials that ended in one of the states, 0 before the first."""
-    took = [trial.seconds for trial in trials if trial.seconds and trial.state in states]
-    return statistics.mean(took) if took else 0.0
+    """Return the mean seconds of the trials in one of these states; 0: there are none."""
+    seconds = [trial.seconds for trial in trials if trial.seconds and trial.state in states]
+    return statistics.mean(seconds) if seconds else 0.0
