@@ -161,16 +161,18 @@ class SearchOutcome:
             winner = self.search.folder / confirmation.FOLDER / WINNER
             saved_of_winner = sidecar.named(sidecar.read(winner / journal.RESULT))
             data = f"`{options.confirm_data}`{_certified(saved_of_winner)}"
-        seconds = sum(trial.seconds or 0 for trial in self.trials)
+        minutes_of_runs = sum(trial.seconds or 0 for trial in self.trials) / 60
         facts = [
             f"- searched on `{searched.data}`{_certified(saved)}; confirmed on {data}",
-            f"- {len(self.trials)} trials, {seconds / 60:.0f} minutes of runs; {options.workers} at a time in
-            " "this call", f"- machine: {saved.get('machine', 'not saved')}; " f"{saved.get('system /
-            host_processor_vcpu_count', '?')} CPUs, " f"{saved.get('system / host_processor_model_name', 'of
-            unknown model')}", f"- {self._commits()}; Python and packages are in the file beside each log,
-            result_0.json", f"- runs that decide a point: {options.repeats}; its value is the mean number of
-            epochs at " f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which
-            are " "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
+            f"- {len(self.trials)} trials, {minutes_of_runs:.0f} minutes of runs; "
+            f"{options.workers} at a time in this call",
+            f"- machine: {saved.get('machine', 'not saved')}; "
+            f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
+            f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
+            f"- {self._commits()}; Python and packages are in the file beside each log, result_0.json",
+            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at "
+            f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
+            "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
         if not searched.config.is_imagenet:
             facts.append(f"- {rules.NOT_A_RESULT}")
@@ -182,8 +184,8 @@ class SearchOutcome:
         return facts
 
     def _commits(self) -> str:
-        """Return in words the commit of most runs, and the runs with other commits. There may be several commits,
-        because a search may take several calls."""
+        """Return in words the commit of most runs, and the runs with other commits. There may be several
+        commits, because a search may take several calls."""
         saved = ((name, sidecar.named(sidecar.read(log))) for name, log in self._logs())
         # A run that was killed before it had begun has saved nothing.
         runs = gathered((facts.get("commit", "unknown"), name) for name, facts in saved if facts)

@@ -1,5 +1,5 @@
-"""``Search`` is a call of ``rn50 search``: it starts the runs that the scheduler names, watches them, stops those
-that can no longer beat the best, and records how they ended."""
+"""``Search`` is a call of ``rn50 search``: it starts the runs that the scheduler names, watches them, stops
+those that can no longer beat the best, and records how they ended."""
 
 import signal
 import time
@@ -23,8 +23,8 @@ MOST_KILLED = 3
 
 
 def shares(workers: int, device: str) -> list[tuple[int, ...]]:
-    """Return the cores of each worker. Raises UserError if the machine has fewer cores than workers, or several
-    workers would share its GPUs."""
+    """Return the cores of each worker. Raises UserError if the machine has fewer cores than workers, or
+    several workers would share its GPUs."""
     here = hardware.read()
     if workers > here.usable_cpus:
         problem = f"this machine gives {here.usable_cpus} cores"
@@ -51,8 +51,8 @@ class Search:
     def run(self) -> signal.Signals | None:
         """Search and confirm until nothing is left to run, or until a signal; return the signal, or None.
 
-        Raises UserError if a run cannot be started or fails. When this method returns or raises, no run of the
-        call is alive.
+        Raises UserError if a run cannot be started or fails. When this method returns or raises, no run of
+        the call is alive.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)]
         with handling(dict.fromkeys(numbers, self._stop)):
@@ -87,8 +87,8 @@ class Search:
                 say_with_time(f"{task.name}: begins")
 
     def _look(self) -> None:
-        """Record the end of the runs that have ended. If a run ended or was evaluated, stop the trials that can
-        no longer beat the best."""
+        """Record the end of the runs that have ended. If a run ended or was evaluated, stop the trials that
+        can no longer beat the best."""
         has_news = False
         for share, job in list(self._jobs.items()):
             epochs = len(job.evaluations())
@@ -126,8 +126,8 @@ class Search:
         return objective.why_stop(job.evaluations(), limit, curves)
 
     def _end(self, job: Training, status: int) -> str:
-        """Record how a run with this exit status ended, and return it in words. Raises UserError if the fault of
-        the run ends the search."""
+        """Record how a run with this exit status ended, and return it in words. Raises UserError if the fault
+        of the run ends the search."""
         number, complaint = job.task.trial, job.complaint
         if job.finished or job.reason:
             self._settle(job)

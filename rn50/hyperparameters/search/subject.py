@@ -1,5 +1,5 @@
-"""``Subject``, what a search is about: a configuration of this system and its data set. It makes the configuration
-of every run from a ``Point``."""
+"""``Subject``, what a search is about: a configuration of this system and its data set. It makes the
+configuration of every run from a ``Point``."""
 
 import dataclasses
 import pathlib
@@ -89,8 +89,8 @@ def in_words(point: Point, before: Point) -> str:
 
 
 def read(name: str | None) -> Subject:
-    """Return the subject: the configuration ``name``, a path or a system of configs/, as the scripts would read
-    it, and its data set.
+    """Return the subject: the configuration ``name``, a path or a system of configs/, as the scripts would
+    read it, and its data set.
 
     Raises UserError if the configuration cannot be run, or the data set cannot be found.
     """
@@ -103,6 +103,6 @@ def read(name: str | None) -> Subject:
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:
-    """Return file -> bytes of a data set. The sizes identify the data set without opening its files; a run must
-    be the first to open them, after its clock has started."""
+    """Return file -> bytes of a data set. The sizes identify the data set without opening its files; a run
+    must be the first to open them, after its clock has started."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}

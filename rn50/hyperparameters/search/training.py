@@ -1,5 +1,5 @@
-"""``Training``, a run of a search: ``rn50 launch`` in a process of its own on some of the cores, whose log is read
-while it grows."""
+"""``Training``, a run of a search: ``rn50 launch`` in a process of its own on some of the cores, whose log is
+read while it grows."""
 
 import contextlib
 import math
@@ -17,14 +17,14 @@ from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings.document import CONFIGS
 
 BY_FORCE_S = 30
-"""Seconds after which a run that was asked to stop is killed. They are three times as many as its launcher gives
-the ranks to stop."""
+"""Seconds after which a run that was asked to stop is killed. They are three times as many as its launcher
+gives the ranks to stop."""
 COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:
-    """A run that has been started. Its process inherits ``lock``, the locked file of the search's folder, so that
-    no other search begins in the folder while the run is alive."""
+    """A run that has been started. Its process inherits ``lock``, the locked file of the search's folder, so
+    that no other search begins in the folder while the run is alive."""
 
     epochs = 0
     """Number of evaluations when ``Search`` last looked."""

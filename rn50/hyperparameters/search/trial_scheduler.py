@@ -1,7 +1,7 @@
 """``TrialScheduler`` says which run of a search comes next: first the trials, then the confirmation.
 
-It asks ``method.plan`` which points need runs, keeps to the limits of trials and minutes, and shows the progress.
-``Search`` starts the run, a ``Task``.
+It asks ``method.plan`` which points need runs, keeps to the limits of trials and minutes, and shows the
+progress. ``Search`` starts the run, a ``Task``.
 """
 
 import datetime
@@ -59,8 +59,8 @@ class TrialScheduler:
     """Scheduler of the trials and of the confirmation of a search."""
 
     def __init__(self, searched: Subject, folder: pathlib.Path, options: Options):
-        """Begin the search in ``folder``, or go on with it. Raises UserError if the folder cannot be written or
-        holds another search."""
+        """Begin the search in ``folder``, or go on with it. Raises UserError if the folder cannot be written
+        or holds another search."""
         self.subject, self.folder, self.options = searched, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
@@ -79,8 +79,8 @@ class TrialScheduler:
         self._recover()
 
     def _check_identity(self) -> None:
-        """Record the identity of a new search: configuration, data and options. Raises UserError if the folder
-        holds a search of another identity."""
+        """Record the identity of a new search: configuration, data and options. Raises UserError if the
+        folder holds a search of another identity."""
         options = self.options
         confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
@@ -95,8 +95,8 @@ class TrialScheduler:
                 raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
     def next(self, in_hand: Collection[Task] = ()) -> Task | None:
-        """Return the next run, while the runs ``in_hand`` are alive. None: no run can begin now, or the search has
-        ``ended``."""
+        """Return the next run, while the runs ``in_hand`` are alive. None: no run can begin now, or the
+        search has ``ended``."""
         trials = self.journal.trials
         if self.pair is None:
             plan = self.plan(trials)
@@ -121,8 +121,8 @@ class TrialScheduler:
         return self._confirming(pair, in_hand)
 
     def _show_state(self, trials: list[Trial], plan: NextRuns) -> None:
-        """Show the progress of the trials. The time left is an upper limit: a trial that does not help ends its
-        stage early."""
+        """Show the progress of the trials. The time left is an upper limit: a trial that does not help ends
+        its stage early."""
         left, options = self._trials_left(trials, plan), self.options
         confirmation_seconds = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
         trial_seconds = left * _mean_seconds(trials, "finished", "stopped")
@@ -135,8 +135,8 @@ class TrialScheduler:
         self._show(f"{plan.stage}{best}", ended, left, "trial", seconds)
 
     def _show(self, stage: str, done: int, left: int, noun: str, seconds: float) -> None:
-        """Show how many runs are done and left, in a bar or a line. ``noun`` is the word for a run; ``seconds``
-        are those left, 0 if they are not known."""
+        """Show how many runs are done and left, in a bar or a line. ``noun`` is the word for a run;
+        ``seconds`` are those left, 0 if they are not known."""
         eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
         text = f"{counted(left, noun)} left at most{eta}"
         self.bar.update(self._task, description=stage, completed=done, total=done + left, left=text)
@@ -146,8 +146,8 @@ class TrialScheduler:
 
     @property
     def pair(self) -> Pair | None:
-        """The pair of points to compare in the confirmation; None: the trials are not over, or there is nothing to
-        confirm."""
+        """The pair of points to compare in the confirmation; None: the trials are not over, or there is
+        nothing to confirm."""
         stored = self.journal.confirmation
         return Pair(**stored) if stored else None
 
@@ -158,8 +158,8 @@ class TrialScheduler:
         return method.plan(start, evidence(trials), self.options.repeats, possible, unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
-        """Return the undecided point whose next run is most useful: a point with fewer runs comes first. None: all
-        have enough runs that are finished or alive."""
+        """Return the undecided point whose next run is most useful: a point with fewer runs comes first.
+        None: all have enough runs that are finished or alive."""
         by_point = evidence(trials)
 
         def rank(point: Point) -> tuple[bool, int, int]:
@@ -198,8 +198,8 @@ class TrialScheduler:
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 
     def _begin_confirmation(self, trials: list[Trial], plan: NextRuns) -> None:
-        """Record the pair to confirm, with fresh seeds. If no point is better than the baseline, record nothing:
-        a later call with more trials or minutes may go on with the search."""
+        """Record the pair to confirm, with fresh seeds. If no point is better than the baseline, record
+        nothing: a later call with more trials or minutes may go on with the search."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
             return
@@ -228,8 +228,9 @@ class TrialScheduler:
         return Task(name, point, config, slot.result_file, None)
 
     def _recover(self) -> None:
-        """Record the end of trials that were running when the search was killed. A trial with a complete log is
-        finished, a trial with a note was being stopped, any other is interrupted, and its run begins again."""
+        """Record the end of trials that were running when the search was killed. A trial with a complete log
+        is finished, a trial with a note was being stopped, any other is interrupted, and its run begins
+        again."""
         for trial in tuple(self.journal.trials):
             if trial.state == "running":
                 self.journal.settle(trial.number, is_stopped=bool(trial.note))
