@@ -50,7 +50,7 @@ def epochs(runs: RunSet) -> Evidence | None:
     if population is None or len(reached) < 3:
         little = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
         return not_tested("epochs", "fewer than 3 runs reached the target" if population else little)
-    mean = float(np.mean(reached)) - reference.at(batch_size).mean
+    mean = float(np.mean(reached)) - reference.interpolated(batch_size).mean
     means = _drawn(population, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)
     text = f"{np.mean(reached):.1f} epochs on average"
@@ -91,7 +91,7 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
     differences, weights = [], []
     for size, needed in at:
         weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
-        mean = reference.at(size).mean
+        mean = reference.interpolated(size).mean
         differences += [math.inf if epochs is None else epochs - mean for epochs in needed]
         weights += [weight] * len(needed)
     return (np.array(differences), np.array(weights) / sum(weights)) if sum(weights) >= FEWEST_KNOWN else None

@@ -234,16 +234,15 @@ def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str
     return borrow.borrow(source.origin, Document(draft, text), int(source.batch.value) * devices.ranks)
 
 
-def _text(
-    setting: str, machine: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str
-) -> str:
+def _text(setting: str, about: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
     """Return the content of the file: header, hyperparameters with their reasons, and ``behind``, the other
-    sections. ``setting`` is the NAME=VALUE by which a command names the file."""
+    sections. ``setting`` is the NAME=VALUE by which a command names the file; ``about`` describes the
+    machine."""
     total, recipe_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     data, more_settings = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
         data, more_settings = f"the data of {source.base.name}", ""
-    rows = [("command", f"{setting}{more_settings} ./run_and_time.sh"), ("machine", machine)]
+    rows = [("command", f"{setting}{more_settings} ./run_and_time.sh"), ("machine", about)]
     rows += [*expected(borrowed, source, devices), *borrowed.header]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))

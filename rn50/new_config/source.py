@@ -46,7 +46,7 @@ class Source:
     def minutes(self) -> float | None:
         """Minutes that `rn50 plan` predicts; null: no plan was made, or nobody published a result with the
         GPU."""
-        return self.plan.prediction.minutes if self.plan and self.known else None
+        return self.plan.prediction.minutes if self.plan and self.accelerator else None
 
 
 def of_base(base: Document, devices: Devices, precision: str) -> Source:

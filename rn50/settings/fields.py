@@ -210,9 +210,7 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
-VARIABLE_OF = {
-    field: variable.name for section, field, variable in variables() if section == "hyperparameters"
-}
+VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
 """Name of a field of ``Hyperparameters`` -> name of its variable."""
 KNOWN_NAMES = frozenset((*VARIABLES, *FIXED, *UNUSED))
 """Names of the variables of this repository's files that rn50 reads, checks or knows to be unused."""

@@ -1,7 +1,7 @@
-"""What is known of the variables of configuration files, for ``fields.py``, which defines them.
+"""Description of a variable of configuration files (``Variable``), with which ``fields.py`` defines each.
 
-A ``Variable`` describes a variable that fills a field of the configuration's dataclasses. ``FIXED``,
-``UNUSED`` and ``LIBRARIES`` list the known variables that fill no field.
+``env`` makes a field of a dataclass that a variable fills; ``variable_of`` returns its ``Variable``.
+``FIXED``, ``UNUSED`` and ``LIBRARIES`` list the known variables that fill no field.
 """
 
 import dataclasses

@@ -32,8 +32,8 @@ def draw(results: Sequence[Result]) -> bytes:
     axes = figure.add_subplot()
     for (name, kind), curve in curves.items():
         style = "--" if kind == REAL else "-"
-        how = {"color": f"C{names.index(name)}", "label": f"{name}, {kind} data"}
-        axes.plot(*zip(*curve, strict=True), style, marker="o", markersize=4, **how)
+        colour, label = f"C{names.index(name)}", f"{name}, {kind} data"
+        axes.plot(*zip(*curve, strict=True), style, marker="o", markersize=4, color=colour, label=label)
     axes.set_xscale("log", base=2)
     sizes = sorted({result.cell.batch_size for result in results})
     axes.set_xticks(sizes, [str(size) for size in sizes])

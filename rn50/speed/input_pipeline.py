@@ -158,7 +158,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
         precision=precision.shown(config, rank.precision),
         images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
-        overlap=overlap.of_rounds(config, *(measured[name] for name in inputs)),
+        overlap=overlap.of_rounds(config.run.device, *(measured[name] for name in inputs)),
         waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
         bottleneck=bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared),
     )

@@ -1,14 +1,13 @@
 """How much the input pipeline and the training step slow each other down, by the rates of each alone and of
 both together. ``rn50 bench input``, ``tune input`` and ``profile`` report it."""
 
-import statistics
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from rn50 import rates
 from rn50.printed import Share, prints
 from rn50.rates import Comparison
-from rn50.settings.config import Config
 
 LOST = 0.05
 """Limit of ``Overlap.lost``, above which input and step are said to hold each other up."""
@@ -84,11 +83,9 @@ prints(
 )
 
 
-def of_rounds(
-    config: Config, alone: Sequence[float], step: Sequence[float], together: Sequence[float]
-) -> Overlap:
+def of_rounds(device: str, alone: Sequence[float], step: Sequence[float], both: Sequence[float]) -> Overlap:
     """Return the overlap by the images/s of the input alone, the step alone, and both together. Each has one
     value per round, in the same order."""
     slower = [min(pair) for pair in zip(alone, step, strict=True)]
-    of_slower = rates.compare(together, slower)
-    return Overlap(config.run.device, *map(statistics.median, (alone, step, together)), of_slower)
+    of_slower = rates.compare(both, slower)
+    return Overlap(device, median(alone), median(step), median(both), of_slower)

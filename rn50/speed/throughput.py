@@ -47,17 +47,12 @@ def matrix(
 
     Cells with fewer ranks come first, because scaling is reported relative to them.
     """
-    # Ranks, nodes and hosts of a cell.
-    hosts = [",".join(names) if len(names) > 1 else None for names in machines]
-    places = [
-        (count, len(names), host) for names, host in zip(machines, hosts, strict=True) for count in ranks
-    ]
+    nodes_and_hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
+    places = [(count, *pair) for pair in nodes_and_hosts for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
-    all_cells = (
-        Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations
-    )
-    return list(dict.fromkeys(all_cells))
+    made = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
+    return list(dict.fromkeys(made))
 
 
 def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:

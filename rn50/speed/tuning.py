@@ -229,5 +229,5 @@ class Tuner:
             images_per_second_after=rates.of_rounds(after).median,
             compared=compared,
             of_synthetic=rates.compare(real, step_alone).median,
-            overlap=overlap.of_rounds(self._best, input_alone, step_alone, real),
+            overlap=overlap.of_rounds(self._best.run.device, input_alone, step_alone, real),
         )

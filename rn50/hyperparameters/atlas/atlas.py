@@ -76,7 +76,7 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     pairs = list(zip(rows.of_published(results), results, strict=True))
     published_rows = [row for row, _ in pairs]
     labelled = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
-    own = [row for row, label in labelled if not label]
+    own_rows = [row for row, label in labelled if not label]
     of_other_tasks = [row for row, label in labelled if label]
     colours = rows.series(published_rows)
     script = _SCRIPT.read_text(encoding="utf-8")
@@ -84,10 +84,10 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
-        results=[*own, *sorted(published_rows, key=lambda row: row.round, reverse=True)],
+        results=[*own_rows, *sorted(published_rows, key=lambda row: row.round, reverse=True)],
         others=of_other_tasks,
         labels=list(dict.fromkeys(label for _, label in labelled if label)),
-        figures=_figures([*published_rows, *own], colours, references),
+        figures=_figures([*published_rows, *own_rows], colours, references),
         figures_of_others=_figures(of_other_tasks, colours, []),
         colours=colours,
         rounds=sorted({row.round for row in published_rows}),
@@ -105,26 +105,20 @@ def _references() -> list[Reference]:
     """Return the reference convergence points of the newest ruleset, in the order of the official checker."""
     ruleset = rules.RULESETS[-1]
     points = recipe.convergence_points(ruleset)
-    return [
-        Reference(
-            f"rcp/{ruleset}/{point['BS']}",
-            recipe.of_point(points[key]),
-            point["Epochs to converge"],
-            point["RCP Mean"],
-        )
-        for key, point in rcp.reference().rcp_data.items()
-    ]
+    references = []
+    for key, point in rcp.reference().rcp_data.items():
+        name, epochs = f"rcp/{ruleset}/{point['BS']}", point["Epochs to converge"]
+        references.append(Reference(name, recipe.of_point(points[key]), epochs, point["RCP Mean"]))
+    return references
 
 
-def _figures(
-    plotted: Sequence[Row], colours: dict[str, int], references: Sequence[Reference]
-) -> dict[str, str]:
-    """Return field of the y axis -> SVG, for each of ``_CHARTS`` that has a point. That of the epochs has the
-    ``references`` too."""
-    curve = [(row.point, min(row.epochs), max(row.epochs)) for row in references]
+def _figures(plotted: Sequence[Row], colours: dict[str, int], curve: Sequence[Reference]) -> dict[str, str]:
+    """Return field of the y axis -> SVG, for each of ``_CHARTS`` that has a point. The chart of the epochs
+    also has the reference convergence points of ``curve``."""
+    ranges = [(reference.point, min(reference.epochs), max(reference.epochs)) for reference in curve]
     figures = {}
     for x, y, label in _CHARTS:
         if points := rows.points(plotted, x, y, colours):
-            reference = curve if y == "epochs" else ()
-            figures[y] = plots.field(points, x.replace("_", " "), label, reference, y == "minutes")
+            references = ranges if y == "epochs" else ()
+            figures[y] = plots.field(points, x.replace("_", " "), label, references, y == "minutes")
     return figures

@@ -1,4 +1,4 @@
-"""What ``rn50 borrow`` prints: the changes, findings and expected epochs of a borrowed configuration
+"""Output of ``rn50 borrow``: the changes, findings and expected epochs of a borrowed configuration
 (``print_table``), or with --suggest the candidates for a batch size (``print_suggestions``)."""
 
 from collections.abc import Sequence

@@ -132,11 +132,10 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     epochs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
-    first_evaluation = evaluated[0] if evaluated else None
-    # An ImageNet log with a single evaluation has the interval of the rules.
-    interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
-    if len(evaluated) > 1:
-        interval = evaluated[1] - evaluated[0]
+    begin = evaluated[0] if evaluated else None
+    # An ImageNet log with a single evaluation is taken to have the interval of the rules.
+    usual_interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
+    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else usual_interval
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
@@ -145,8 +144,7 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
-    evaluations = (first_evaluation, interval)
-    origin = _of_runs(name, "result log", first, provenance, epochs, evaluations, samples)
+    origin = _of_runs(name, "result log", first, provenance, epochs, (begin, interval), samples)
     refusal = result_rules.judge_in(paths[0].parent, runs).refusal
     return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
 

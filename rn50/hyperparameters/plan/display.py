@@ -1,4 +1,4 @@
-"""What ``rn50 plan`` prints: a plan as sentences (``print_plan``), or the scale-out curve as a table
+"""Output of ``rn50 plan``: a plan as sentences (``print_plan``), or the scale-out curve as a table
 (``print_curve``), a picture (``draw_curve``) or JSON (``ScaleOut``)."""
 
 import pathlib

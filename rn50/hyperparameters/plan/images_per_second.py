@@ -57,7 +57,7 @@ class Spread:
     card = 0.065
     """As ``system``, where accelerators are cards, which makers cool and connect in more ways than boards."""
     measured = 0.02
-    """Of a user's measurement."""
+    """Standard deviation of a user's measurement."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Point(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the runs of a point have shown."""
+    """Result of the runs of a point so far."""
 
     values: tuple[float, ...] = ()
     """Values of the finished runs."""

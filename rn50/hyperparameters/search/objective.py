@@ -40,25 +40,24 @@ def best_accuracy(evaluations: Iterable[Evaluation]) -> float:
     return max((evaluation.accuracy for evaluation in evaluations), default=0.0)
 
 
-def why_stop(
-    evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]
-) -> str | None:
-    """Return why a running run can no longer beat the best point; None: it may, or has reached the target.
+def why_stop(run: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> str | None:
+    """Return why a run can no longer beat the best point; None: it may, or has reached the target.
 
-    ``limit`` is the value from which on the run rules out its point, ``best`` are the evaluations of each run
-    of the best point. A run is hopeless at ``limit``. It is also hopeless if its best accuracy is below that
-    which every run of the best point had at half as many epochs; this is asked only when the run is at least
-    half as long as each of these runs. Half is a large margin. A median or percentile of all trials, as other
-    search methods use it, would stop every second or fourth run that is just as good.
+    ``run`` are its evaluations so far, ``best`` those of each run of the best point. ``limit`` is the value
+    from which on the run rules out its point. A run is hopeless at ``limit``. It is also hopeless if its best
+    accuracy is below that which every run of the best point had at half as many epochs; this is asked only
+    when the run is at least half as long as each of these runs. Half is a large margin. A median or
+    percentile of all trials, as other search methods use it, would stop every second or fourth run that is
+    just as good.
     """
-    if not evaluations or epochs_to_target(evaluations) is not None:
+    if not run or epochs_to_target(run) is not None:
         return None
-    last = evaluations[-1].epoch
+    last = run[-1].epoch
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
-    first_halves = ([evaluation for evaluation in run if evaluation.epoch <= last / 2] for run in best)
+    first_halves = ([evaluation for evaluation in other if evaluation.epoch <= last / 2] for other in best)
     accuracies = list(map(best_accuracy, first_halves))
-    patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
-    if accuracies and last >= patience and best_accuracy(evaluations) < min(accuracies):
+    patience = max([PATIENCE_EPOCHS, *(other[-1].epoch / 2 for other in best if other)])
+    if accuracies and last >= patience and best_accuracy(run) < min(accuracies):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"
     return None

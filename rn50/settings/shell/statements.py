@@ -51,7 +51,7 @@ class Statement(NamedTuple):
     """Its operators and its words, with their quotes; empty if the statement has no end."""
     text: str
     trouble: str
-    """What makes it more than a simple command; empty for a simple command."""
+    """Syntax that makes it more than a simple command; empty for a simple command."""
 
 
 def after(text: str, i: int, depth: int = 0) -> int:
