@@ -166,9 +166,8 @@ def unchosen(config: Config) -> Iterator[str]:
         if not config.document:
             return
         written = of_document(config.document)
-        where = f"in {config.document.path.name}"
         if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
-            yield from other_batch(written.global_batch_size, where, config)
+            yield from other_batch(written.global_batch_size, f"in {config.document.path.name}", config)
 
 
 def _parts(changes: Mapping[str, str]) -> list[str]:

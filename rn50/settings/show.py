@@ -130,8 +130,7 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
     names = {row.name for row in rows}
     for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in names:
-            section, state, meaning, reason = _other(name)
-            rows.append(Row(name, environ[name], section, state, meaning, reason, origins[name]))
+            rows.append(Row(name, environ[name], *_other(name), origins[name]))
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 

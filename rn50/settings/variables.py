@@ -92,9 +92,7 @@ def variable_of(record: type, field: "dataclasses.Field[Any]") -> Variable:
     was called without a parser gets the parser of its type."""
     variable: Variable = field.metadata["variable"]
     type_, *_ = get_args(field.type) or (field.type,)  # for ``int | None``: int
-    parse = variable.parse
-    if parse is parsers.text:
-        parse = _PARSERS.get(type_, parse)
+    parse = _PARSERS.get(type_, variable.parse) if variable.parse is parsers.text else variable.parse
     return dataclasses.replace(variable, parse=parse, field=(record, field.name))
 
 

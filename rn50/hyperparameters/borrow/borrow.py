@@ -104,8 +104,7 @@ def borrow(
     before, old = parts.config, writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
     if global_batch_size is None:
-        keeps_batch = "BATCHSIZE" in mixed
-        global_batch_size = before.global_batch_size if keeps_batch else source.global_batch_size
+        global_batch_size = (before if "BATCHSIZE" in mixed else source).global_batch_size
     batch = _batch(source, global_batch_size, before)
     new = _values(taken, mixed, old)
     new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")

@@ -117,11 +117,9 @@ class Search:
         verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
-        curves = []
-        if plan.value < method.MISSED:
-            of_best = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
-            logs = (self._journal.result_file(trial.number) for trial in of_best)
-            curves = [read_log(log).evaluations for log in logs]
+        of_best = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
+        logs = [self._journal.result_file(trial.number) for trial in of_best if plan.value < method.MISSED]
+        curves = [read_log(log).evaluations for log in logs]
         limit = method.limit(point_evidence, plan.value, repeats)
         return objective.why_stop(job.evaluations(), limit, curves)
 

@@ -153,9 +153,8 @@ class TrialScheduler:
 
     def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the next runs by the evidence of the trials."""
-        start, possible = self.subject.start, self.subject.possible
-        unit = self.subject.learning_rate_unit
-        return method.plan(start, evidence(trials), self.options.repeats, possible, unit)
+        about, repeats = self.subject, self.options.repeats
+        return method.plan(about.start, evidence(trials), repeats, about.possible, about.learning_rate_unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the undecided point whose next run is most useful: a point with fewer runs comes first.

@@ -204,8 +204,9 @@ class _Reader:
         defines_function = ("(", ")") in itertools.pairwise(tokens)
         ends = not tokens or has_here_document or defines_function or _ENDS.intersection(tokens)
         if ends and not self._end:
-            place = f"line {statement.line} of {self._open[-1].name}"
-            self._end = f"follows {place}, behind which nothing is read"
+            self._end = (
+                f"follows line {statement.line} of {self._open[-1].name}, behind which nothing is read"
+            )
         for name in names:
             self.result.values.pop(name, None)
             self.result.doubtful[name] = doubt
@@ -227,8 +228,7 @@ class _Reader:
         elif command in ("source", ".") and len(arguments) == 1:
             self._source(statement, arguments[0])
         else:
-            blank = _BLANK.match(statement.text)
-            if blank:
+            if blank := _BLANK.match(statement.text):
                 variable = blank[1] or blank[2]
                 problem = f"line {statement.line}: a blank beside the = of {variable}"
                 raise UserError(self._open[-1], problem, f"write export {variable}=VALUE")
@@ -257,9 +257,8 @@ class _Reader:
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
         if not (self._is_written and os.path.exists(path)):
-            place = f"{self._open[-1]}:{statement.line}"
             problem = f"sources {excerpt(name)}, which is not there"
-            raise UserError(place, problem, "put it beside the file")
+            raise UserError(f"{self._open[-1]}:{statement.line}", problem, "put it beside the file")
         if not _BELOW.fullmatch(name) or not path.is_file():
             raise NotPlainError("sources what is no file beside it or below")
         if path in self._open or len(self.result.files) >= _MOST_FILES:
