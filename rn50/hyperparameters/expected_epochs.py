@@ -136,10 +136,9 @@ def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
     return rank([*proven(published.distinct(optimizer)), *_of_reference(optimizer)], global_batch_size)
 
 
-def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
-    """Return recipes sorted by their expected epochs at a batch size, rounded as they are printed. Among
-    equals the recipe with the most runs comes first."""
-    size = global_batch_size
+def rank(recipes: Iterable[Proven], size: int) -> list[Proven]:
+    """Return recipes sorted by their expected epochs at a global batch ``size``, rounded as they are printed.
+    Among equals the recipe with the most runs comes first."""
     return sorted(recipes, key=lambda recipe: (round(recipe.expected(size), 1), -recipe.prediction.runs))
 
 

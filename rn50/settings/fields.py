@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.errors import did_you_mean
 from rn50.settings import parsers
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.settings.parsers import EPOCHS, MACHINE, SEED, Range, one_of
+from rn50.settings.parsers import EPOCHS, MACHINE, SEED, Range, one_of, path
 from rn50.settings.variables import FIXED, UNNAMED, UNNAMED_ORGANISATION, UNUSED, Variable, env, variable_of
 
 
@@ -89,7 +89,7 @@ class Run:
     """Availability of the system, in the log: onprem, cloud, research or preview."""
     platform: str = env("SUBMISSION_PLATFORM", "unnamed platform")
     """Name of the system in the log."""
-    result_file: str | None = env("RESULT_FILE", None, example="result_0.txt", parse=parsers.path)
+    result_file: str | None = env("RESULT_FILE", None, example="result_0.txt", parse=path)
     """File that the log is written to."""
     cache_cleared: bool = env("CACHE_CLEARED", False)
     """1: somebody has dropped the system's file caches before this run."""
@@ -115,9 +115,7 @@ class Run:
     save_weights: str = env("SAVE_WEIGHTS", "0", parse=one_of("0", "1", "last", "best", "first"))
     """Last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; best:
     those of its best evaluation; first: as last, but of the first run of a campaign alone, result_0.txt."""
-    initial_weights: str | None = env(
-        "INITIAL_WEIGHTS", None, example="result_0.safetensors", parse=parsers.path
-    )
+    initial_weights: str | None = env("INITIAL_WEIGHTS", None, example="result_0.safetensors", parse=path)
     """File of saved weights that a run begins with; such a run is no MLPerf result."""
     sparsity: str = env("SPARSITY", "none", parse=one_of("none", "2:4"))
     """2:4: of every four input channels of INITIAL_WEIGHTS the two of the smaller magnitude are 0, and stay
@@ -145,7 +143,7 @@ RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "re
 class Data:
     """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
-    folder: str = env("DATADIR", "/data", parse=parsers.path)
+    folder: str = env("DATADIR", "/data", parse=path)
     """Folder of train.rec, train.idx, val.rec and val.idx."""
     train_samples: int = env("NUMEXAMPLES", rules.TRAIN_SAMPLES, Range(1, 100_000_000))
     """Images of the training set."""

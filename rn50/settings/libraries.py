@@ -33,8 +33,3 @@ HARMLESS = frozenset(name for name in MEANINGS if not name.startswith("LD_") and
 def is_passed_through(name: str) -> bool:
     """Return True if a variable belongs to a library or launcher, to which it is passed unchanged."""
     return name.startswith(PASSED_THROUGH)
-
-
-def reader(name: str) -> str:
-    """Return the name of the library that reads a variable for which ``is_passed_through`` is true."""
-    return next(library for prefix, library in READERS.items() if name.startswith(prefix))

@@ -157,8 +157,9 @@ def _other(name: str) -> tuple[str, str, str, str]:
         if names and (name in names.elsewhere or name.startswith(names.prefix) and name not in names.read):
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
-    if is_passed_through(name):
-        return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
+    for prefix, library in libraries.READERS.items():
+        if name.startswith(prefix):
+            return "environment", PASSED_THROUGH, meaning, f"to {library}"
     reason = "neither rn50 nor a library that it knows reads it"
     return "environment", IGNORED, meaning, "; ".join(filter(None, (reason, spelling(name))))
 

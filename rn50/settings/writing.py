@@ -29,6 +29,8 @@ GROUP = tuple(VARIABLE_OF.values())
 """Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
 """Section -> what an error calls its variables."""
+Entry = tuple[str, str]
+"""Name and text of an entry of the header."""
 Line = tuple[str, str, str]
 """Name and value of a variable, and the reason for the value, which may be empty."""
 
@@ -92,14 +94,12 @@ def hyperparameters(config: Config) -> dict[str, str]:
     return {name: text for name, text in config.as_environment().items() if name in GROUP}
 
 
-def render(
-    base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]
-) -> tuple[str, Config]:
+def render(base: Base, title: str, rows: Sequence[Entry], values: Mapping[str, str]) -> tuple[str, Config]:
     """Replace the hyperparameters of ``base`` and everything before them. Return the new text, and the
     configuration that it makes.
 
     ``values`` are the new hyperparameters, variable -> text; BATCHSIZE is among them. The new header has
-    ``title``, command and machine, then ``rows`` of (name, text). Raises UserError as ``check`` does.
+    ``title``, command and machine, then the entries ``rows``. Raises UserError as ``check`` does.
     """
     match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
     machine = match.group(1) if match else f"that of {base.document.path.name}"
@@ -112,10 +112,10 @@ def render(
     return text, check(base, text, values)
 
 
-def beginning(about: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
+def beginning(about: str, rows: Sequence[Entry], lines: Iterable[Line]) -> str:
     """Return the text of a file from its first line to the end of its section of hyperparameters.
 
-    ``about`` completes the line "# ResNet-50 ...", ``rows`` are the (name, text) entries of the header, and
+    ``about`` completes the line "# ResNet-50 ...", ``rows`` are the entries of the header, and
     ``lines`` the hyperparameters.
     """
     header = ["# shellcheck shell=bash", f"# ResNet-50 {remark(about)}", "#", *header_lines(rows), "", ""]
@@ -123,8 +123,8 @@ def beginning(about: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]
     return "\n".join(header) + section_text(title, lines)
 
 
-def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the lines of the header for entries (name, text)."""
+def header_lines(rows: Sequence[Entry]) -> list[str]:
+    """Return the lines of the header for these entries."""
     return [f"#   {name:<11} {remark(text)}" for name, text in rows]
 
 

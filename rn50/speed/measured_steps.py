@@ -7,8 +7,8 @@ beside them: the input without steps (``take``), a loss (``loss_after``), the fr
 
 import dataclasses
 import itertools
-import pathlib
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from rn50 import frameworks
@@ -75,9 +75,7 @@ def loss_after(rank: Rank, batches: Batches, steps: int) -> float:
     return losses[-1]
 
 
-def profile(
-    rank: Rank, batches: Batches, steps: int, trace: pathlib.Path
-) -> tuple[EpochResult, list[Operator]]:
+def profile(rank: Rank, batches: Batches, steps: int, trace: Path) -> tuple[EpochResult, list[Operator]]:
     """Run ``train`` under the framework's own profiler, which slows it down. Write the timeline to ``trace``
     in Chrome's tracing format. Return the result of ``train``, and every operator."""
     run = rank.config.run

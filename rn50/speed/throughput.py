@@ -144,8 +144,7 @@ class Bench:
                     self.results.append(Result(cell, {}, lacking, ""))
                 else:
                     log = self.folder / f"{cell.name}.log"
-                    result = cells.run(cell, self.config, self.kinds, seconds, rounds, log)
-                    self.results.append(result)
+                    self.results.append(cells.run(cell, self.config, self.kinds, seconds, rounds, log))
                 progress(done, len(self.cells))
                 worker.write_json(self.folder / PLAIN, as_json(self))
 

@@ -127,9 +127,9 @@ def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list
     is not known, or is 0, which a logarithmic axis lacks, or if the result breaks the rules."""
     points = []
     for row in rows:
-        is_allowed = not (row.score and row.score.refusal)
         at, value = getattr(row, x), getattr(row, y)
-        if is_allowed and (finite(at) or 0) > 0 and (finite(value) or 0) > 0:
+        is_drawn = (finite(at) or 0) > 0 and (finite(value) or 0) > 0
+        if is_drawn and not (row.score and row.score.refusal):
             colour = colours.get(row.board, colours[OTHERS])
             points.append(plots.Point(at, value, colour, row.anchor, row.round == OWN))
     return points

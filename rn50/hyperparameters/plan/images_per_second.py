@@ -72,6 +72,10 @@ class Conditions:
     """Images per step on each accelerator; not necessarily a whole number."""
 
 
+Measurement = tuple[Conditions, float]
+"""Conditions of a rate that a user measured, and its images/s of each accelerator."""
+
+
 class Rate(NamedTuple):
     """Images/s of each accelerator while training, and the standard deviation of its logarithm."""
 
@@ -83,13 +87,10 @@ class ThroughputModel:
     """Model made of published results and of a measurement.
 
     ``results`` are LARS results, of which those of the closed division that state their hardware are used.
-    ``measured`` are conditions and images/s that the user measured on the system to plan; None: there is no
-    measurement.
+    ``measured`` is a measurement on the system to plan; None: there is none.
     """
 
-    def __init__(
-        self, results: Sequence[PublishedResult], measured: tuple[Conditions, float] | None = None
-    ) -> None:
+    def __init__(self, results: Sequence[PublishedResult], measured: Measurement | None = None) -> None:
         closed = ((result, training_rate(result)) for result in results if result.is_closed)
         usable = [(result, rate) for result, rate in closed if rate]
         self.points = [conditions(result) for result, _ in usable] + ([measured[0]] if measured else [])

@@ -19,7 +19,7 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
-from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
+from rn50.hyperparameters.plan.images_per_second import Conditions, Measurement, ThroughputModel
 from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
 from rn50.results import chips, published
 from rn50.results.published import PublishedResult
@@ -123,9 +123,7 @@ class SystemPlanner:
     ``measured``: its conditions and the images/s of an accelerator."""
 
     def __init__(
-        self,
-        results: Sequence[PublishedResult] | None = None,
-        measured: tuple[Conditions, float] | None = None,
+        self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None
     ) -> None:
         results = published.distinct(OPTIMIZER) if results is None else results
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
@@ -141,17 +139,13 @@ class SystemPlanner:
         return [name for name in chips.known(self.results) if name in self.throughput.accelerators]
 
     def predict(
-        self,
-        accelerator: str,
-        accelerators: int,
-        global_batch_size: int,
-        source: PublishedResult | None = None,
+        self, accelerator: str, accelerators: int, batch_size: int, source: PublishedResult | None = None
     ) -> Prediction:
-        """Return the prediction for a run with the hyperparameters of ``source``; None: with the
-        hyperparameters that are usual at this batch size."""
-        _refuse_idle(accelerators, global_batch_size)
-        epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
-        conditions = Conditions(accelerator, accelerators, global_batch_size / accelerators)
+        """Return the prediction for a run at a global ``batch_size`` with the hyperparameters of ``source``;
+        None: with the hyperparameters that are usual at this batch size."""
+        _refuse_idle(accelerators, batch_size)
+        epochs = self._epochs.predict(batch_size, source.recipe.shared if source else None)
+        conditions = Conditions(accelerator, accelerators, batch_size / accelerators)
         rate = self.throughput.predict(conditions)
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
