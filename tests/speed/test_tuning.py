@@ -182,7 +182,7 @@ def test_a_real_gain_is_found_through_noise(tiny_config):
 def outcome_of(config, **changes):
     """That of a search which found these settings."""
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
-    lost = tuning.overlap.of_rounds(config, [9000.0] * 5, [1130.0] * 5, [1100.0] * 5)
+    lost = tuning.overlap.of_rounds(config.run.device, [9000.0] * 5, [1130.0] * 5, [1100.0] * 5)
     return tuning.Tuning(
         config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97, lost)
 
