@@ -56,7 +56,9 @@ class Layout(NamedTuple):
         """
         if self.rounds:
             x, weight = rounded_input(F, x), rounded_weight(F, weight)
-        return x if self.precision == "float16" else self.cast(F, x), self.cast(F, weight)
+        if self.precision != "float16":
+            x = self.cast(F, x)
+        return x, self.cast(F, weight)
 
     def cast(self, F: Any, x: Any) -> Any:
         """Return ``x`` in ``precision``."""

@@ -45,7 +45,9 @@ class PaddleEngine:
         loss.sum().backward()  # a sum, which the optimizer divides by global_samples
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
-        self._apply_masks()
+        with paddle.no_grad():
+            for tensor, mask in self._masks:
+                tensor.multiply_(mask)
         return loss.detach()
 
     def mean(self, loss: paddle.Tensor) -> float:
@@ -109,11 +111,6 @@ class PaddleEngine:
         gamma_zero = self._config.hyperparameters.bn_gamma_zero
         is_quantized = self._config.run.quantization == quantization.NAME
         return ResNet50(data.classes, data.width, gamma_zero, precision, layout, is_quantized)
-
-    @paddle.no_grad()
-    def _apply_masks(self) -> None:
-        for tensor, mask in self._masks:
-            tensor.multiply_(mask)
 
 
 create = PaddleEngine

@@ -89,7 +89,9 @@ class ConvNorm(nn.Layer):
         fill(self.running_var, 1)
 
     def forward(self, x: paddle.Tensor, shortcut: paddle.Tensor | None = None) -> paddle.Tensor:
-        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        weight = self.weight
+        if self.rounds:
+            x, weight = rounded_input(x), rounded_weight(weight)
         x, weight = cast(x, self.precision), cast(weight, self.precision)
         x = functional.conv2d(x, weight, data_format=self.layout, **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
@@ -118,7 +120,9 @@ class Classifier(nn.Layer):
         fill(self.bias, 0)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        weight = self.weight
+        if self.rounds:
+            x, weight = rounded_input(x), rounded_weight(weight)
         # functional.linear would take a weight of shape (inputs, classes).
         products = paddle.matmul(cast(x, self.precision), cast(weight, self.precision), transpose_y=True)
         return cast(products, "float32") + self.bias

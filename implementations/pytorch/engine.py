@@ -30,8 +30,8 @@ class PytorchEngine:
     def __init__(self, config: Config, communicator: Any):
         self._config, self._communicator = config, communicator
         self.device = device.of_rank(config, communicator.local_rank)
-        # cuDNN times several algorithms for each new shape and keeps the fastest. All full batches have one
-        # shape, so that the time is spent once and saved in thousands of steps.
+        # cuDNN times several algorithms for each new shape and keeps the fastest. It pays because all full
+        # batches have one shape, which recurs in thousands of steps.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
         self._masked: list[torch.Tensor] = []

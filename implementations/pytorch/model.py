@@ -142,7 +142,9 @@ class ConvNorm(nn.Module):
         self.running_var.fill_(1.0)
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> MaybeTwice:
-        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        weight = self.weight
+        if self.rounds:
+            x, weight = rounded_input(x), rounded_weight(weight)
         if x.shape[1] > weight.shape[1]:  # images have a fourth channel of zeros
             weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
         norm = self.gamma, self.beta, self.running_mean, self.running_var
@@ -158,6 +160,7 @@ class Classifier(nn.Module):
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     rounds = False
+    """True if weights and inputs are rounded as in int8."""
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
@@ -170,7 +173,9 @@ class Classifier(nn.Module):
         self.bias.data.fill_(0.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        weight = self.weight
+        if self.rounds:
+            x, weight = rounded_input(x), rounded_weight(weight)
         return functional.linear(x, weight, self.bias)
 
 

@@ -42,8 +42,9 @@ def ways(method: str, calibration: str) -> list[str]:
     """Return the ways to quantise that the options --method and --calibration name, either of which may be
     "all". A way is "dynamic", or "static" and a calibration, as "static minmax"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
+    dynamic = [DYNAMIC] if method in (DYNAMIC, "all") else []
     static = [f"{STATIC} {calibrator}" for calibrator in calibrations] if method in (STATIC, "all") else []
-    return ([DYNAMIC] if method in (DYNAMIC, "all") else []) + static
+    return dynamic + static
 
 
 def quantize(
