@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.pytorch.fused_norm import Summed, unsummed
+from implementations.pytorch.fused_norm import OutputAndSums, without_sums
 from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.model import BATCH_NORM
 from implementations.pytorch.step import captured
@@ -140,7 +140,7 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
 
     def results(plan: Plan | None) -> tuple[Tensor, ...]:
         """Return output, mean and 1 / sqrt(variance + eps), by a plan or, for None, by a convolution."""
-        y, sums = plan(x, weight) if plan else unsummed(x, weight, stride, padding)
+        y, sums = plan(x, weight) if plan else without_sums(x, weight, stride, padding)
         mean, variance = torch.zeros(2, y.shape[1], device=y.device)
         return y, *moments(y, mean, variance, 0.0, BATCH_NORM["eps"], sums)
 
@@ -170,7 +170,7 @@ _FASTEST: dict[Any, Plan | None] = {}
 """The result of ``fastest`` for every shape, stride, padding, type and device that was met."""
 
 
-def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) -> Summed:
+def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) -> OutputAndSums:
     """Return the convolution, and its sums if there is a plan for its shape and ``x`` is a full batch of
     ``images`` images. Tensors are channels-last and in half precision."""
     if x.shape[0] == images:
@@ -180,4 +180,4 @@ def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) 
         plan = _FASTEST[key]
         if plan is not None:
             return plan(x, weight)
-    return unsummed(x, weight, stride, padding)
+    return without_sums(x, weight, stride, padding)

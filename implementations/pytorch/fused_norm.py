@@ -7,8 +7,8 @@ PyTorch's operations. The three classes are functions of autograd, each with a f
 
 Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var
 + eps), with mean and variance of a channel over the batch. In the code ``scale`` is 1 / sqrt(var + eps). The
-equations of the backward pass are in the files of ``kernels/``. ``BUILT`` of ``benchmarks/step_floor.py``
-counts the bytes that the kernels read and write.
+equations of the backward pass are in the files of ``kernels/``. ``benchmarks/step_floor.py`` counts the bytes
+that the kernels read and write.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from implementations.pytorch.model import plain_convolution
 
 Gradients = tuple[Tensor | None, ...]
 """The gradients of the arguments of ``forward`` in their order; None for an argument without a gradient."""
-Summed = tuple[Tensor, Tensor | None]
+OutputAndSums = tuple[Tensor, Tensor | None]
 """The output of a convolution; and the sum and the sum of squares of each of its channels, float32 of shape
 (2, channels), or None if the convolution has not computed them."""
 
@@ -213,16 +213,16 @@ def normalise(
     return both if twice else both[0]
 
 
-def unsummed(x: Tensor, weight: Tensor, stride: int, padding: int) -> Summed:
+def without_sums(x: Tensor, weight: Tensor, stride: int, padding: int) -> OutputAndSums:
     """Return the convolution, and None in place of the sums of its channels."""
     return functional.conv2d(x, weight, stride=stride, padding=padding), None
 
 
 def convolve(
-    x: Tensor, weight: Tensor, stride: int, padding: int, summed: Callable[..., Summed] = unsummed
+    x: Tensor, weight: Tensor, stride: int, padding: int, compute: Callable[..., OutputAndSums] = without_sums
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return the output of a convolution, and the arguments ``sums`` and ``source`` of the ``normalise`` that
-    reads it. The function ``summed`` computes the convolution, and the sums if it can.
+    reads it. The function ``compute`` computes the convolution, and the sums if it can.
 
     A convolution in float32, or with a kernel larger than 3x3 (the first one), is an ordinary operation of
     autograd, without sums and source.
@@ -231,5 +231,5 @@ def convolve(
         return plain_convolution(x, weight, stride, padding)
     x, weight = (tensor.to(x.dtype, memory_format=torch.channels_last) for tensor in (x, weight))
     with torch.no_grad():
-        y, sums = summed(x, weight, stride, padding)
+        y, sums = compute(x, weight, stride, padding)
     return y, {"sums": sums, "source": Source(x, weight, stride, padding)}

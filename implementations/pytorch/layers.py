@@ -38,5 +38,5 @@ def layers_of(mode: str, device: torch.device, images: int) -> dict[str, Any]:
         return {"normalise": normalise, "convolve": convolve}
     from implementations.pytorch import convolution_statistics
 
-    summed = functools.partial(convolution_statistics.convolve, images=images)
-    return {"normalise": normalise, "convolve": functools.partial(convolve, summed=summed)}
+    compute = functools.partial(convolution_statistics.convolve, images=images)
+    return {"normalise": normalise, "convolve": functools.partial(convolve, compute=compute)}

@@ -23,8 +23,8 @@ def given_to(layer, batch, device="meta", dtype=torch.float16):
 
 def summing(images):
     """The convolution of STEP_MODE=fused with plans for batches of ``images``."""
-    summed = functools.partial(convolution_statistics.convolve, images=images)
-    return functools.partial(fused_norm.convolve, summed=summed)
+    compute = functools.partial(convolution_statistics.convolve, images=images)
+    return functools.partial(fused_norm.convolve, compute=compute)
 
 
 def network_of(convolution, precision, width, device):
