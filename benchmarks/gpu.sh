@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What only a GPU can tell, in parts that each have a time limit: `make
-# bench-gpu`, 15 minutes at most, whatever the parts.
+# Test and measure what needs a GPU, in parts with a time limit each, 15
+# minutes at most in all. `make bench-gpu` runs it, with PARTS=... for --parts.
 #   benchmarks/gpu.sh                                     all but (by name)
 #   benchmarks/gpu.sh --parts probe,tests,data,steps      these, in this order
 #   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds  seeds train with it
-# STEP_MODE holds for input, throughput and seeds. `make bench-gpu PARTS=...`
-# chooses parts too. Everything of value is in the folder of --output
-# (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an
-# archive of the report and of the five runs. A part that fails or reaches its
-# limit does not keep the next from running. Ctrl-C ends all.
-# PYTHON names the Python to use, by default that of .venv, else python3.
+# STEP_MODE holds for input, throughput and seeds. The folder of --output
+# (results/bench_gpu) gets log.txt and steps.jsonl, written line by line, and
+# an archive each of the report and of the five runs. If a part fails or
+# reaches its limit, the next part runs nevertheless. Ctrl-C ends all parts.
+# PYTHON is the Python that is used: by default that of .venv if there is one,
+# else python3.
 set -uo pipefail
 
-# The limits are for one H200 and 16 cores, on which a process needs 10 s to import and 6 (fused) to 16 s (graph) to choose algorithms,
-# torch.compile 70 s more, and a run of DEMO_GPU_PYTORCH 40 s in all.
+# The limits are for one H200 and 16 cores. There a process needs 10 s for imports, and 6 s (fused) to 16 s (graph) for choosing
+# algorithms; torch.compile needs 70 s more; and a run of DEMO_GPU_PYTORCH takes 40 s in all.
 total=900
 parts=( # name, most seconds, meaning
   "probe 40 what the machine is, its memory bandwidth and matrix rate"
@@ -31,8 +31,8 @@ parts=( # name, most seconds, meaning
 )
 names=() chosen=() text=''
 declare -A limits
-for each in "${parts[@]}"; do
-  read -r name limit meaning <<< "$each"
+for part in "${parts[@]}"; do
+  read -r name limit meaning <<< "$part"
   names+=("$name")
   [[ $meaning = *"(by name)" ]] || chosen+=("$name")
   limits[$name]=$limit
@@ -83,11 +83,11 @@ export PYTHONUNBUFFERED=1 DGXSYSTEM=DEMO_GPU_PYTORCH
 set +e
 folder=${folder:-results/bench_gpu} child='' failed=()
 mkdir -p "$folder" || exit
-trap '' INT TERM HUP # tee inherits this, and so outlives a signal to the whole group
+trap '' INT TERM HUP # tee inherits this: it survives a signal to the whole process group, and the log is complete
 exec 3>&1 > >(exec tee --append "$folder/log.txt") 2>&1
 log=$!
 
-# end STATUS LINE: says LINE last, and ends when the log has everything.
+# end STATUS LINE: prints LINE, waits until the log has everything, and exits.
 end() {
   echo "=== $2, $SECONDS s in all"
   exec >&3 2>&1 3>&-
@@ -100,7 +100,8 @@ trap 'trap "" INT TERM HUP
   rm -f "$folder"/.*.tgz
   end 130 "stopped in part $name"' INT TERM HUP
 
-# limited COMMAND...: runs it for as long as its part may take; in the background, because bash answers a signal between commands.
+# limited COMMAND...: runs a command until the limit of its part. It runs in the background, because bash handles a signal only when the
+# command in the foreground has ended.
 limited() {
   local left=$((limits[$name] - SECONDS + begin))
   [ "$left" -gt 0 ] || { echo "bench-gpu: no time is left for $name" && return 1; }
@@ -119,13 +120,13 @@ steps() { # MODES BATCHSIZE PRECISION
 }
 
 tests() { # MARKS
-  local files workers=() # the files that have some, because collecting all takes half of the time
+  local files workers=() # only the files with tests for a GPU: to collect all would take half of the time
   mapfile -t files < <(grep -rl --include='test_*.py' ON_GPU tests)
   ! "$python" -c 'import xdist' 2> /dev/null || workers=(-n $(($(nproc) < 8 ? $(nproc) : 8)))
   limited "$python" -m pytest -q -m "$1" "${workers[@]}" -p no:cacheprovider --continue-on-collection-errors --durations=5 "${files[@]}"
 }
 
-# keep FOLDER: puts a folder of results/ into an archive, whole or not at all.
+# keep FOLDER: writes an archive of a folder of results/, complete or not at all.
 keep() {
   [ ! -d "results/$1" ] || { tar -czf "$folder/.$1.tgz" -C results "$1" && mv "$folder/.$1.tgz" "$folder/$1.tgz"; }
 }
