@@ -98,15 +98,15 @@ def figures(cases: Sequence[Case]) -> dict[str, Any]:
     """Return the errors of epochs and of minutes over all cases, over large batches, and over many
     accelerators: name of a row -> errors."""
     large = [case for case in cases if (case.result.recipe.global_batch_size or 0) > LARGE_BATCH]
-    known = [case for case in cases if case.known]
-    many = [case for case in known if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
+    with_rate = [case for case in cases if case.known]
+    many = [case for case in with_rate if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
     return {
         "epochs": _epochs(cases, "plain"),
         "epochs, recipe known": _epochs(cases, "with_recipe"),
         f"epochs, batch above {LARGE_BATCH}": _epochs(large, "plain"),
         f"epochs, batch above {LARGE_BATCH}, recipe known": _epochs(large, "with_recipe"),
-        "minutes": _minutes(known, "plain"),
-        "minutes, recipe known": _minutes(known, "with_recipe"),
+        "minutes": _minutes(with_rate, "plain"),
+        "minutes, recipe known": _minutes(with_rate, "with_recipe"),
         f"minutes, {MANY_ACCELERATORS} accelerators and more": _minutes(many, "plain"),
     }
 

@@ -1,4 +1,4 @@
-"""What rn50 has to know of MXNet 1.9.1 before it is imported: packages, precisions, GPUs, variables
+"""Facts about MXNet 1.9.1 that rn50 needs before it is imported: packages, precisions, GPUs, variables
 (``Traits`` in ``rn50/frameworks.py`` says what each field means).
 
 ``variables.csv`` lists the environment variables that the released MXNet reads. They are the names that

@@ -1,4 +1,4 @@
-"""What rn50 has to know of PaddlePaddle 2.6.2 before it is imported: packages, precisions, GPUs, variables
+"""Facts about PaddlePaddle 2.6.2 that rn50 needs before it is imported: packages, precisions, GPUs, variables
 (``Traits`` in ``rn50/frameworks.py`` says what each field means)."""
 
 from rn50.frameworks import Traits

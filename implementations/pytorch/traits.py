@@ -1,4 +1,4 @@
-"""What rn50 has to know of PyTorch before it is imported: packages, precisions, modes, GPUs (``Traits`` in
+"""Facts about PyTorch that rn50 needs before it is imported: packages, precisions, modes, GPUs (``Traits`` in
 ``rn50/frameworks.py`` says what each field means)."""
 
 from rn50.frameworks import Traits
