@@ -27,10 +27,10 @@ WORTH = 1.05
 
 Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next
 to nothing and keeps more digits, and the runs of a campaign do not differ in precision by chance."""
-VISITS = 4
+TURNS = 4
 """Turns in which each precision is timed. The turns of the two alternate, so that a short load on the machine
 does not slow all turns of one precision."""
-VISIT_S = 0.1
+TURN_S = 0.1
 """Least time of a turn in seconds. A turn has one step or more."""
 
 
@@ -91,7 +91,7 @@ def choose(
     for step in steps.values():
         step()  # the first step compiles
     fastest = dict.fromkeys(TIMED, math.inf)
-    for name in TIMED * VISITS:
+    for name in TIMED * TURNS:
         communicator.barrier()  # ranks that share cores or memory time the same precision at a time
         fastest[name] = min(fastest[name], _fastest_step(steps[name]))
     del step, steps
@@ -116,10 +116,10 @@ def shown(config: Config, taken: Precision) -> str:
 
 
 def _fastest_step(step: Callable[[], None]) -> float:
-    """Run steps for ``VISIT_S`` seconds. Return the seconds of the fastest step, which other load on the
+    """Run steps for ``TURN_S`` seconds. Return the seconds of the fastest step, which other load on the
     machine has delayed least."""
     times = [time.perf_counter()]
-    while times[-1] - times[0] < VISIT_S:
+    while times[-1] - times[0] < TURN_S:
         step()
         times.append(time.perf_counter())
     return min(after - before for before, after in zip(times, times[1:], strict=False))

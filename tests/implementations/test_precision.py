@@ -23,7 +23,7 @@ def warmed_up(request, tiny_config, monkeypatch):
         pytest.skip("MXNet computes in bfloat16 with AVX-512 alone")
     # Without the instructions PyTorch is slow, not wrong.
     monkeypatch.setattr(precision, "cpu_flags", lambda: hardware.BFLOAT16 | hardware.AVX512)
-    monkeypatch.setattr(precision, "VISIT_S", 0.01)
+    monkeypatch.setattr(precision, "TURN_S", 0.01)
     ranks = []
 
     def warm_up(name):
@@ -74,7 +74,7 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
     automatic = with_changes(rank.config, run={"precision": "auto"})
     precision.choose(automatic, rank.communicator, rank._trial)
     assert built == [*precision.TIMED]
-    assert rank.steps >= before + len(built) * (1 + precision.VISITS)
+    assert rank.steps >= before + len(built) * (1 + precision.TURNS)
 
 
 def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):

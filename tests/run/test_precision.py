@@ -26,7 +26,7 @@ def config(tiny_config):
 def a_processor_with_bfloat16(monkeypatch):
     """The processor of every test names bfloat16, and trials are short."""
     monkeypatch.setattr(precision, "cpu_flags", lambda: hardware.BFLOAT16 | hardware.AVX512)
-    monkeypatch.setattr(precision, "VISIT_S", 0.02)
+    monkeypatch.setattr(precision, "TURN_S", 0.02)
 
 
 def sleeping(milliseconds):
@@ -74,7 +74,7 @@ def test_load_during_one_visit_does_not_decide(config):
         return step
 
     assert precision.choose(config, SingleProcess(), step_of).name == "bfloat16"
-    assert visits == [*precision.TIMED] * (1 + precision.VISITS)
+    assert visits == [*precision.TIMED] * (1 + precision.TURNS)
 
 
 @pytest.mark.parametrize(
