@@ -337,8 +337,8 @@ def path_part(name: object) -> str:
     The name has no separator, space or control character and no leading dot or dash, and is neither empty nor
     too long.
     """
-    kept = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
-    return kept.lstrip("_.-").rstrip("_.") or "unnamed"
+    safe = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return safe.lstrip("_.-").rstrip("_.") or "unnamed"
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def silent(done: int, total: int) -> None:
 
 
 @contextlib.contextmanager
-def counting(what: str, shown: bool = True) -> Iterator[Progress]:
+def counting(task: str, shown: bool = True) -> Iterator[Progress]:
     """Yield a function ``progress(done, total)``, which shows progress on standard error: a bar with ETA on a
     terminal, elsewhere a line for each tenth.
 
@@ -35,7 +35,7 @@ def counting(what: str, shown: bool = True) -> Iterator[Progress]:
             nonlocal tenth
             if total and done * 10 // total > tenth:
                 tenth = done * 10 // total
-                console.print(f"{what}: {done:,} of {total:,}")
+                console.print(f"{task}: {done:,} of {total:,}")
 
         yield line
         return
@@ -43,14 +43,14 @@ def counting(what: str, shown: bool = True) -> Iterator[Progress]:
     from rich import progress as bars
 
     remaining = bars.TextColumn("ETA"), bars.TimeRemainingColumn()
-    columns = (bars.TextColumn(what, markup=False), bars.BarColumn(), bars.MofNCompleteColumn(), *remaining)
+    columns = (bars.TextColumn(task, markup=False), bars.BarColumn(), bars.MofNCompleteColumn(), *remaining)
     bar = bars.Progress(*columns, console=console, transient=True, speed_estimate_period=LONGEST_STEPS_S)
-    task = bar.add_task("", start=False)
+    bar_id = bar.add_task("", start=False)
 
     def draw(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
+        bar.update(bar_id, completed=done, total=total)
         if not bar.live.is_started:  # at the first call, which has a number to show
-            bar.start_task(task)
+            bar.start_task(bar_id)
             bar.start()
 
     try:

@@ -108,9 +108,9 @@ def export_weights(
     from rn50.deploy import export
     from rn50.weights import weights_file
 
-    read = weights_file.read(weights)
+    saved = weights_file.read(weights)
     config = named.read(name) if document.is_named(name) else None
-    written = export.export(read, output, fold, preprocessing, config, tolerance)
+    written = export.export(saved, output, fold, preprocessing, config, tolerance)
     if as_json:
         print_json(written)
         return

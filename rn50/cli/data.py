@@ -150,6 +150,6 @@ def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int
     config = configured(name, values)
     preflight.check(config)
     drawn = shown_batch.draw(config, seed, output)
-    seen = f"the network sees (x - mean) / std, mean {drawn.mean}, std {drawn.std} of red, green, blue"
-    line = f"{output}: {len(drawn.labels)} training images, as x = 0 to 255; {seen}"
+    normalised = f"the network sees (x - mean) / std, mean {drawn.mean}, std {drawn.std} of red, green, blue"
+    line = f"{output}: {len(drawn.labels)} training images, as x = 0 to 255; {normalised}"
     print_json(drawn) if as_json else say(line)

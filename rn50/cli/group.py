@@ -197,11 +197,11 @@ def _warn_of_other_checkout() -> None:
     Do not warn if PYTHONPATH has the folder of this code: the user has set it on purpose, or a process of
     rn50 that has warned already.
     """
-    other = files.other_checkout()
-    if other and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
+    checkout = files.other_checkout()
+    if checkout and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
         problem = f"not the checkout whose code, configurations and results are used, which is {files.ROOT}"
         remedy = "make setup there, or requirements/install.sh with the set that you use, makes its own"
-        say(f"warning: {other}: {problem}; {remedy}", err=True)
+        say(f"warning: {checkout}: {problem}; {remedy}", err=True)
 
 
 @contextlib.contextmanager
@@ -330,6 +330,8 @@ def complete_configurations(
 
 
 class _Configuration(click.Argument):
+    """The argument CONFIG, which the help shows with its default."""
+
     def get_help_record(self, context: click.Context) -> tuple[str, str]:
         default = "[default: CONFIG_FILE or DGXSYSTEM of the environment]"
         return "CONFIG", f"A system of configs/, or a file {default}."

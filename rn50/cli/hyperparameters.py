@@ -20,6 +20,7 @@ verb = group.main.under("Hyperparameters")
 
 
 def _global_batch_size(help_: str) -> Any:
+    """Return the option ``--global-batch-size``."""
     return option("--global-batch-size", help_, "--gbs", type=Whole(1, MOST_IMAGES))
 
 
@@ -153,8 +154,8 @@ def borrow(
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    taken = origin.find(source)
-    borrowed = borrowed_from(taken, document.find(name), global_batch_size, names, partial)
+    lender = origin.find(source)
+    borrowed = borrowed_from(lender, document.find(name), global_batch_size, names, partial)
     if output:
         writing.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)

@@ -22,6 +22,7 @@ class _Range(click.ParamType):
     read: Callable[[str], float]
 
     def _describe_range(self) -> str:
+        """Return the limits in words, which click adds to the help of the option."""
         return f"{self.min:,.10g} to {self.max:,.10g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

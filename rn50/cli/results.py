@@ -128,9 +128,9 @@ def score_results(
     with counting("reading result files") as progress:
         scores = score.score(paths, ruleset, progress)
     if table:
-        held = against_table.hold(scores, table)
-        print_json(held) if as_json else against_table.print_differences(held, Terminal())
-        sys.exit(Status.FAULT if held.differences else Status.SUCCESS)
+        comparison = against_table.hold(scores, table)
+        print_json(comparison) if as_json else against_table.print_differences(comparison, Terminal())
+        sys.exit(Status.FAULT if comparison.differences else Status.SUCCESS)
     if as_json:
         print_json(scoreboard.Scores(scores))
     elif as_csv:

@@ -64,6 +64,7 @@ OF_ROUNDS = "About how long the rounds take, each of 3 steps at least; said once
 
 
 def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
+    """Return the option ``--seconds``."""
     return option("--seconds", help_, default=default, type=Number(1, LONGEST_S))
 
 

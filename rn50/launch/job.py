@@ -117,9 +117,9 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     stop.watch(process)
     # Wait for its end, and for that of all that it has started.
     if starts_all:
-        who, status = _relay(process, start.launcher, stop)
+        culprit, status = _relay(process, start.launcher, stop)
     else:
-        who = "the training process" if start.launcher == "python" else f"rank {start.rank}"
+        culprit = "the training process" if start.launcher == "python" else f"rank {start.rank}"
         status = process.wait()
     _wait_for_rest(older_descendants)
     if result_file is not None and not start.rank:  # a rank but 0 that Slurm started must not touch the log
@@ -131,7 +131,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     number = -status if status < 0 else status - 128  # of the signal, if one ended the rank
     if number in set(signal.Signals):
         name, cause = signal.Signals(number).name, _cause(number, oom_kills)
-        _say(f"{who} was killed by {name}{cause}; start the run again")
+        _say(f"{culprit} was killed by {name}{cause}; start the run again")
         return 128 + number
     return status
 
@@ -266,6 +266,7 @@ class _StopOnSignal:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
+        """Handle signal ``number``."""
         is_first = self.signal is None
         # Ctrl-C is the reason, even if a script that also got it sent SIGTERM before.
         if is_first or number == signal.SIGINT:
@@ -274,6 +275,7 @@ class _StopOnSignal:
             self._end(self._process)
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        """Ask ``process`` to end, and kill what is left of the job after ``GRACE_SECONDS``."""
         process.terminate()
         later(GRACE_SECONDS, lambda: _end_by_force(process))
 

@@ -130,8 +130,8 @@ def _python(config: Config, rank_argv: list[str]) -> Start:
     if config.ranks == 1:
         return Start("python", rank_argv, rank=0)
     if not _local_launcher_can(config):
-        which = "CPU" if traits(config.run.framework).horovod else "machine"
-        problem = f"starts one rank, or those of one {which}; this run has {config.ranks} with "
+        place = "CPU" if traits(config.run.framework).horovod else "machine"
+        problem = f"starts one rank, or those of one {place}; this run has {config.ranks} with "
         problem += f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}"
         raise UserError("LAUNCHER=python", problem, "set LAUNCHER=auto")
     return Start("python", python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv))
@@ -190,8 +190,8 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
 def _is_for_every_machine(name: str) -> bool:
     """Return True if ranks on other machines need the variable, and mpirun does not set it there itself."""
     names = {name for _, _, variable in variables() for name in (variable.name, *variable.aliases)}
-    ours = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
-    return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
+    rn50_reads = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
+    return rn50_reads or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 
 def _srun(config: Config, rank_argv: list[str]) -> Start:

@@ -32,9 +32,9 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     """Start ``command`` once for each rank. Each process gets a socket to every other rank, and memory that
     all share (``rn50.run.local_ranks``)."""
     sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]  # by rank: other rank -> socket
-    for first in range(ranks):
-        for second in range(first + 1, ranks):
-            sockets[first][second], sockets[second][first] = socket.socketpair()
+    for rank in range(ranks):
+        for peer in range(rank + 1, ranks):
+            sockets[rank][peer], sockets[peer][rank] = socket.socketpair()
     memory = os.memfd_create("rn50")
     processes = []
     for rank, peers in enumerate(sockets):

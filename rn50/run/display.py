@@ -148,6 +148,7 @@ class LiveDisplay(Display):
         self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f}{verdict}")
 
     def _top1_text(self) -> str:
+        """Return the latest top-1 as it is shown."""
         return "-" if self._top1 is None else f"{self._top1:.4f}"
 
 

@@ -59,6 +59,7 @@ class OnSignal:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
+        """End the process on the first signal: the body of the thread."""
         for number in iter(lambda: os.read(self._read, 1), b""):
             if number[0] in self.LINES:
                 if self._rank != 0:

@@ -15,13 +15,14 @@ from rn50.settings.config import Config
 from rn50.terminal import counted
 
 
-def require_gpus(config: Config, seen: int, remedy: str) -> None:
-    """Raise UserError, ending in ``remedy``, unless the framework sees a GPU for each rank of this machine:
-    ``seen`` is the number of GPUs. Call it before the ranks connect, because connecting takes their GPUs."""
+def require_gpus(config: Config, gpus: int, remedy: str) -> None:
+    """Raise UserError, ending in ``remedy``, unless the framework sees a GPU for each rank of this machine.
+    ``gpus`` is the number of GPUs that it sees. Call it before the ranks connect, because connecting takes
+    their GPUs."""
     ranks = config.run.ranks_per_node
-    if seen < ranks:
+    if gpus < ranks:
         name = frameworks.traits(config.run.framework).name
-        problem = f"{name} sees {counted(seen, 'GPU')}, DGXNGPU={ranks} asks for more"
+        problem = f"{name} sees {counted(gpus, 'GPU')}, DGXNGPU={ranks} asks for more"
         raise UserError("DEVICE=gpu", problem, f"set DEVICE=cpu, or {remedy}")
 
 

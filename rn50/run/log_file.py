@@ -74,10 +74,10 @@ class LogFile:
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         nearest = next(folder for folder in self._result_file.absolute().parents if folder.is_dir())
         for folder in (nearest, pathlib.Path(tempfile.gettempdir())):
-            kept = folder / f"{self._result_file.name}.kept-{secrets.token_hex(4)}"
+            copy = folder / f"{self._result_file.name}.kept-{secrets.token_hex(4)}"
             with contextlib.suppress(UserError):
-                files.write(kept, content, files.NOTHING)
-                say(f"rn50: {self._partial}: is gone; what was logged is kept in {kept}", err=True)
+                files.write(copy, content, files.NOTHING)
+                say(f"rn50: {self._partial}: is gone; what was logged is kept in {copy}", err=True)
                 return
 
     def finish(self) -> None:
@@ -110,6 +110,7 @@ def _lock(stream: IO[Any]) -> bool:
 
 
 def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
+    """Return the error for a log that cannot be written."""
     return UserError(path, f"cannot write the result log ({error.strerror})", "set another RESULT_FILE")
 
 

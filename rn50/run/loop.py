@@ -223,6 +223,7 @@ class Rank:
         return frameworks.module(framework, "engine").create(self.config, communicator)
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:
+        """Set those of ``tensors`` that ``arrays`` names."""
         for name, array in arrays.items():
             self.engine.set(tensors[name], array)
 

@@ -79,8 +79,8 @@ def choose(
     # A processor without instructions for bfloat16 computes in bfloat16 correctly, but never faster.
     ranks_with_instructions = total(communicator, bool(BFLOAT16 & cpu_flags()))
     if ranks_with_instructions < communicator.size:
-        who = "not every rank's processor has" if ranks_with_instructions else "the processor has no"
-        return Precision("float32", f"PRECISION=auto is float32: {who} instructions for bfloat16")
+        lack = "not every rank's processor has" if ranks_with_instructions else "the processor has no"
+        return Precision("float32", f"PRECISION=auto is float32: {lack} instructions for bfloat16")
     # Take the precision of an earlier run, if rank 0 finds one: the runs of a campaign must not differ in
     # precision by chance, and a trial takes 2 s. The ranks sum 1 + its index in TIMED, or 0 for none.
     earlier = provenance.earlier_precision(config) if communicator.rank == 0 else None
@@ -110,9 +110,9 @@ def decide(float32: float, bfloat16: float) -> Precision:
     return Precision("float32", reason)
 
 
-def shown(config: Config, taken: Precision) -> str:
-    """Return the text that tables show for ``taken``, the precision of a rank after its warm-up."""
-    return f"{taken.name} (auto)" if config.run.precision == "auto" else taken.name
+def label(config: Config, precision: Precision) -> str:
+    """Return the text that tables show for the precision of a rank after its warm-up."""
+    return f"{precision.name} (auto)" if config.run.precision == "auto" else precision.name
 
 
 def _fastest_step(step: Callable[[], None]) -> float:

@@ -98,6 +98,7 @@ def _refuse_file_of_other_log(target: pathlib.Path, log: str) -> None:
 
 
 def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
+    """Write ``facts`` as JSON in place of ``target``."""
     text = json.dumps(facts, indent=1, sort_keys=True) + "\n"
     files.write(target, text, files.ANY, "free the disk and run again")
 

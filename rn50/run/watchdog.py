@@ -229,6 +229,7 @@ class Watchdog:
                     self._judge()
 
     def _doing_now(self) -> str:
+        """Return the activity of this rank for a heartbeat."""
         return WAITING_FOR_DATA if self._watched.waits_for_data else self.doing
 
     def _speak(self) -> None:

@@ -160,7 +160,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         total_watts = meter.sum_over_ranks(statistics.mean(watts[kinds[0]][1:]))
         step = _step(config, rank, meter, rate, total_watts, is_ours)
         if ranks.rank == 0:
-            chosen = precision.shown(config, rank.precision)
+            chosen = precision.label(config, rank.precision)
             worker.report({"precision": chosen, "images_per_second": counted, "step": step})
 
 

@@ -155,7 +155,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
         system=config.run.system,
         device=config.run.device,
         ranks=config.ranks,
-        precision=precision.shown(config, rank.precision),
+        precision=precision.label(config, rank.precision),
         images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
         overlap=overlap.of_rounds(config.run.device, *(measured[name] for name in inputs)),
