@@ -119,16 +119,15 @@ def certify(
     total = sum(split.records for split in splits)
     done = 0
 
-    def add_to_progress(records: int) -> None:
+    def advance(records: int) -> None:
         nonlocal done
         done += records
         progress(done, total)
 
-    threads = workers or len(os.sched_getaffinity(0))
     facts: dict[str, dict[str, object]] = {}
     for split in splits:
         _read_entries(split, classes, faults)
-        facts |= audit(split, decode, threads, add_to_progress, faults, remarks)
+        facts |= audit(split, decode, workers or len(os.sched_getaffinity(0)), advance, faults, remarks)
         _check_numbers(split, expected, classes, faults)
     if len(splits) == len(NAMES):
         _find_duplicates(splits, faults, remarks)

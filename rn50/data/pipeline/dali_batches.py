@@ -54,8 +54,7 @@ class DaliBatches(Batches):
         try:
             return self._copied(prepared, index)
         except (AssertionError, RuntimeError):
-            _, labels = prepared
-            if any(tuple(shape) != (1,) for shape in labels.shape()):
+            if any(tuple(shape) != (1,) for shape in prepared[1].shape()):  # of the labels
                 fault = "it holds records of several labels, and a run takes one; pack the file again"
                 raise self._set.fault(fault) from None
             raise
