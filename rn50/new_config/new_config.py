@@ -275,9 +275,9 @@ def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple
     minutes = f"minutes are not known{without}; {plan} tells, once measured"
     if source.plan and source.accelerator:
         prediction = source.plan.prediction
-        interval = f"{prediction.minutes_low:.3g} to {prediction.minutes_high:.3g}"
-        rate = f"at the rate of others' code on {source.accelerator}"
-        minutes = f"{prediction.minutes:.3g} minutes ({interval}) {rate}"
+        span = f"{prediction.minutes_low:.3g} to {prediction.minutes_high:.3g}"
+        minutes = f"{prediction.minutes:.3g} minutes ({span})"
+        minutes += f" at the rate of others' code on {source.accelerator}"
     return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
 
 

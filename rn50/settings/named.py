@@ -149,12 +149,12 @@ def changed(sourced: Mapping[str, str], changes: Mapping[str, str]) -> dict[str,
     return variables
 
 
-def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
-    """Yield a sentence if the learning rate of ``config`` was chosen for another global batch size, ``its``.
-    ``where`` says in words which file or result has that batch size."""
+def other_batch(other: int | None, where: str, config: Config) -> Iterator[str]:
+    """Yield a sentence if the learning rate of ``config`` was chosen for another global batch size,
+    ``other``. ``where`` says in words which file or result has that batch size."""
     size = config.global_batch_size
-    if its != size:
-        sizes = f"{its} {where}, {size} here, for which its learning rate was not chosen"
+    if other != size:
+        sizes = f"{other} {where}, {size} here, for which its learning rate was not chosen"
         others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
         yield f"global batch size: {sizes}, so epochs are not comparable{others}"
 

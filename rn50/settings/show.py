@@ -148,8 +148,7 @@ def _other(name: str) -> tuple[str, str, str, str]:
     if name in FIXED:
         meaning = f"{FIXED[name].meaning}; any accepted value means the one that rn50 has"
         return "hyperparameters", "used", meaning, ""
-    unused = UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name))
-    if unused:
+    if unused := UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name)):
         return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
@@ -216,8 +215,7 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
         for row in of_section:
             console.print(f"  {row.name:<{width}}  {row.value or '-':<10}  {row.text}")
     for state in (NO_EFFECT, IGNORED):
-        in_vain = [row.name for row in rows if row.state == state and row.origin != "default"]
-        if in_vain:
+        if in_vain := [row.name for row in rows if row.state == state and row.origin != "default"]:
             console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
     for line in (*(f"rules: {finding}" for finding in findings(config)), *_advice(config)):
         console.print(line, soft_wrap=False)

@@ -48,11 +48,12 @@ def matrix(
     Cells with fewer ranks come first, because scaling is reported relative to them.
     """
     nodes_and_hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
+    # Ranks of a machine, number of machines, and their names.
     places = [(count, *pair) for pair in nodes_and_hosts for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
-    made = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
-    return list(dict.fromkeys(made))
+    grid = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
+    return list(dict.fromkeys(grid))
 
 
 def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
@@ -63,7 +64,7 @@ def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> 
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
     device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in all_cells))
-    # The job of a single framework refuses a precision itself; of several frameworks one may lack it.
+    # Of several frameworks one may lack a precision. For a single framework ``replaced``, below, refuses it.
     possible = [cell for cell in all_cells if not cell.lacking(device)] if len(names) > 1 else all_cells
     if not possible:
         precisions = " or ".join(dict.fromkeys(cell.precision for cell in all_cells))

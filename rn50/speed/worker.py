@@ -23,7 +23,7 @@ TAKES = "timing takes about"
 """Beginning of the line that says how long a measurement takes. ``run`` shows this line at once."""
 _MARK = "rn50 measured "
 """Beginning of the line with the result."""
-_ALLOCATION_FAILED = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
+_NO_MEMORY = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
 
 class JobReport(NamedTuple):
@@ -81,8 +81,7 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
 
 def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with this exit status, in one line."""
-    out_of_memory = (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _ALLOCATION_FAILED)
-    if any(pattern.search(text) for pattern in out_of_memory):
+    if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _NO_MEMORY)):
         return OUT_OF_MEMORY
     if message := re.search("^rn50: (.+)$", text, re.MULTILINE):
         return message[1]

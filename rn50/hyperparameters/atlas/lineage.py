@@ -62,10 +62,8 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
         if len(rows) > 1:
             minutes = [row.minutes or 0.0 for row in rows]
             changes = [after / before - 1 for before, after in zip(minutes, minutes[1:], strict=False)]
-            first_epochs, last_epochs = rows[0].epochs, rows[-1].epochs
-            split = None
-            if first_epochs and last_epochs:
-                split = Split.of((minutes[0], minutes[-1]), (first_epochs, last_epochs))
+            first, last = rows[0].epochs, rows[-1].epochs
+            split = Split.of((minutes[0], minutes[-1]), (first, last)) if first and last else None
             histories.append(History([*map(Step, rows, [None, *changes])], split))
     return sorted(histories, key=lambda history: history.ratio)
 

@@ -154,8 +154,7 @@ def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, st
 def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str, str], list[str]]:
     """Return the values to borrow (variable -> text), and the names of the variables that keep the values of
     the base. Raises UserError if the source lacks a value, or ``only`` names an unknown variable."""
-    unknown = [name for name in only if name not in GROUP]
-    if unknown:
+    if unknown := [name for name in only if name not in GROUP]:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
     variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
     missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]

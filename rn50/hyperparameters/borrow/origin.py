@@ -124,8 +124,7 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
-        names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]
-        if names:
+        if names := [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]:
             differing = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
             subject = ", ".join(differing) or "global batch size"
             raise UserError(path, f"{subject} differs from {paths[0]}", "give the runs of one recipe")
@@ -208,8 +207,7 @@ def of_document(name: str, document: Document) -> Origin:
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
-    unknown = [key for key in assigned.values if key not in fields and not is_passed_through(key)]
-    if unknown:
+    if unknown := [key for key in assigned.values if key not in fields and not is_passed_through(key)]:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None

@@ -16,8 +16,6 @@ from rn50.terminal import Terminal, table
 
 MEASURE = "this is others' code; to narrow the interval, time 30 seconds of yours "
 MEASURE += "(rn50 bench throughput CONFIG --seconds 30) and plan with --images-per-second"
-_WIDE = 1.5 * Spread.measured
-"""Spread of a predicted rate above which a measurement is advised: it would narrow the interval clearly."""
 
 
 class ScaleOut(NamedTuple):
@@ -41,7 +39,8 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         f"{prediction.epochs_high:.3g}) at {prediction.images_per_second_per_accelerator:,.0f} images/s per "
         f"accelerator (give or take {prediction.spread:.0%}), about {prediction.evaluations:.0f} "
         "evaluations",
-        *([MEASURE] if prediction.spread > _WIDE else []),
+        # A measurement is advised if it would narrow the interval clearly.
+        *([MEASURE] if prediction.spread > 1.5 * Spread.measured else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "

@@ -266,7 +266,7 @@ class SystemPlanner:
         """Yield sentences on where a plan goes beyond what was published."""
         points = self._published(accelerator)
         smallest_total = min(result.recipe.global_batch_size or 0 for result in self.results)
-        most_accelerators = max(point.accelerators for point in points)
+        most_seen = max(point.accelerators for point in points)
         largest_batch = max(point.batch_size for point in points)
         if global_batch_size < smallest_total:
             none = f"no published result has a global batch below {smallest_total}"
@@ -283,9 +283,8 @@ class SystemPlanner:
             yield f"{seen}; it may not have the memory"
         if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
             yield f"the speed of {accelerator} is from one published system"
-        if accelerators > 2 * most_accelerators:
-            beyond = f"beyond {most_accelerators} together"
-            yield f"{beyond}, {accelerator} is taken to scale as the other accelerators do"
+        if accelerators > 2 * most_seen:
+            yield f"beyond {most_seen} together, {accelerator} is taken to scale as the other accelerators do"
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:

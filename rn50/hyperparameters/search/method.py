@@ -177,8 +177,7 @@ def plan(
         before = walk.best
         first = 0 if number == 0 else 1  # only the first pass has the factors of ten
         for stage, most_runs in zip(order[first:], runs[first:], strict=True):
-            undecided = walk.through(stage)
-            if undecided:
+            if undecided := walk.through(stage):
                 return NextRuns(stage.name, walk.best, walk.value, tuple(undecided), left)
             left -= most_runs
         if walk.best == before:

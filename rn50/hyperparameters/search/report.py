@@ -176,8 +176,7 @@ class SearchOutcome:
         ]
         if not searched.config.is_imagenet:
             facts.append(f"- {rules.NOT_A_RESULT}")
-        departures = searched.config.departures
-        if departures:
+        if departures := searched.config.departures:
             broken = "; ".join(f"{name}: {rule}" for name, rule in departures.items())
             closed = "the rules of the closed division, as the configuration was before"
             facts.append(f"- not by {closed}: {broken}")

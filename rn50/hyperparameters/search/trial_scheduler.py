@@ -89,8 +89,7 @@ class TrialScheduler:
             self.journal.write(search=identity)
         for noun, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
             before, now = self.journal.search.get(key, {}), identity[key]
-            differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-            if differing:
+            if differing := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
                 problem = f"holds a search with other {noun} ({', '.join(differing)})"
                 raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
@@ -190,9 +189,8 @@ class TrialScheduler:
         baseline_point = confirmation.baseline_of(self.subject.start, trials)
         baseline = seconds_of.get(baseline_point, max(seconds_of.values()))
         # Until a point is better than the baseline, the winner is taken to be as quick as the quickest point.
-        winner = min(seconds_of.values())
-        if plan.best != baseline_point:
-            winner = seconds_of.get(plan.best, winner)
+        best = None if plan.best == baseline_point else plan.best
+        winner = seconds_of.get(best, min(seconds_of.values()))
         needed = winner + confirmation.duration(baseline, winner, options.seeds_to_confirm, options.workers)
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 

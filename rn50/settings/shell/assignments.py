@@ -273,8 +273,7 @@ class _Reader:
         doubt or differs between machines."""
         if name in self.result.values:
             return self.result.values[name]
-        doubt = self.result.doubtful.get(name, self.result.anything)
-        if doubt:
+        if doubt := self.result.doubtful.get(name, self.result.anything):
             raise NotPlainError(f"takes {name}, which is in doubt ({doubt})"[:200])
         if _ELSEWHERE.fullmatch(name):
             raise NotPlainError(f"takes {name}, which is different everywhere")
