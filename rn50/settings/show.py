@@ -250,9 +250,11 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
 
 
 def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool) -> None:
-    """Print the state of the values of the configuration ``name``, which a shell sources in an empty
-    environment; without a name and ``values`` (of --set) of the configuration that the environment is.
-    ``set_only`` leaves out the defaults.
+    """Print the state of the values of a configuration.
+
+    With ``name`` or ``values`` it is the configuration ``name``, which a shell sources in an empty
+    environment, with the ``values`` of --set. Without both it is the configuration that the environment
+    describes. ``set_only`` leaves out the defaults.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
