@@ -64,8 +64,8 @@ def before_warm_up(config: Config) -> Precision:
 def choose(
     config: Config, communicator: Communicator, trial: Callable[[str], Callable[[], None]]
 ) -> Precision:
-    """Return the precision of the run, the same on all ranks. For "auto" on a CPU, time steps in float32 and
-    bfloat16 on all ranks, and compare the means over the ranks.
+    """Return the precision of the run, the same on all ranks. For "auto" on a CPU it is that of an earlier
+    run. If there is none, all ranks time steps in float32 and bfloat16, and the means over the ranks decide.
 
     ``trial(precision)`` builds a network for the trial, and returns a function that runs one step and waits
     for its end. The networks of both precisions are in memory at the same time. They are freed before this

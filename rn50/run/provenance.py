@@ -21,7 +21,7 @@ from rn50.settings.document import Document
 from rn50.settings.libraries import is_passed_through
 
 _VERSION = "rn50"
-"""Name of the version of rn50 in the file, which only files of a run have."""
+"""Name under which the file has the version of rn50. A file without it was not saved by a run."""
 _REMEDY = "move it away or set another RESULT_FILE"
 
 
