@@ -319,7 +319,8 @@ def test_a_campaign_of_several_runs_and_ctrl_c(small):
     again = on_terminal([*RN50, "run", "--runs", "2", "--json"], **small)
     assert "run 1 of 2: kept" in again.text
     said = " ".join(again.text.split())  # a sentence is folded between words
-    assert report.is_file() and again.status == FAULT and "seed 7 is that of result_0.txt too" in said, again.raw  # file sets SEED
+    assert report.is_file() and again.status == FAULT, again.raw
+    assert "seed 7 is that of result_0.txt too" in said, again.raw  # the file sets SEED
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
