@@ -69,10 +69,8 @@ def subjects(
             remedy = "give the weights that rn50 export made the model of"
             raise UserError(f"--engines {engine}", problem, remedy)
         framework, way = framework_engines()[engine]
-        supported = frameworks.traits(framework).inference[way]
-        runnable += [
-            ModelOnEngine(file, engine, name) for file in weights for name in precisions if name in supported
-        ]
+        supported = [name for name in precisions if name in frameworks.traits(framework).inference[way]]
+        runnable += [ModelOnEngine(file, engine, name) for file in weights for name in supported]
     for precision in precisions:
         if weights and precision not in (subject.precision for subject in runnable):
             problem = f"none of {', '.join(engines)} computes in it"

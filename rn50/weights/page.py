@@ -25,13 +25,10 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     images_of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     points = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
     template = templates.in_folder_of(__file__).get_template("page.html.j2")
-    page = template.render(
-        evaluation=evaluation,
-        worst=_worst(confusion),
-        confused=_confused(confusion),
-        reliability=plots.reliability(points),
-        confusion=plots.confusion(confusion / images_of_class),
-    )
+    reliability = plots.reliability(points)
+    colours = plots.confusion(confusion / images_of_class)
+    tables = {"worst": _worst(confusion), "confused": _confused(confusion)}
+    page = template.render(evaluation=evaluation, reliability=reliability, confusion=colours, **tables)
     files.write(file, page, remedy="give another file with --report")
 
 
