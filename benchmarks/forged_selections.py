@@ -503,7 +503,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     generator = random.Random(options.seed)
     folders = read_folders([options.rounds])
-    sets = [RunSet.of(folder, runs) for folder, runs in folders.items()]
+    sets = [RunSet.in_folder(folder, runs) for folder, runs in folders.items()]
     if options.only:
         sets = [run_set for run_set in sets if run_set.name.split("/")[0] in options.only]
     alarms: collections.Counter = collections.Counter()

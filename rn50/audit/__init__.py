@@ -1,1 +1,1 @@
-"""Ask of a set of runs whether it was selected, copied or edited, from what its logs say."""
+"""``rn50 audit``: test whether the runs of a result were selected, copied or edited, by their logs alone."""

@@ -1,6 +1,9 @@
-"""Audit sets of runs: every test of each set, what it can and cannot show, and a verdict in words.
+"""``rn50 audit``: make all tests of each set of runs and sum them up in a verdict (``audit``).
 
-Nothing here accuses anybody: a set that stands out may have a reason that logs do not tell.
+The runs in one folder are a set. ``launches``, ``curves``, ``convergence`` and ``clock`` have the tests, each
+a function from a ``RunSet`` to its ``Evidence``, or None where it does not apply. ``tests.csv`` says what a
+test can and cannot show. Nothing here accuses anybody: a set that stands out may have a reason that logs do
+not tell.
 """
 
 import dataclasses
@@ -22,29 +25,30 @@ from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
 FEW = 3
-"""Runs from which on most tests apply."""
+"""Fewest runs to which most tests apply."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test."""
+    """Description of a test: a row of ``tests.csv``."""
 
     name: str
     """Name of the test."""
     shows: str
-    """Facts that it can show."""
+    """Facts that the test can show."""
     cannot_show: str
-    """Facts that it cannot."""
+    """Facts that the test cannot show."""
     false_alarms: str
-    """Published sets of rounds v0.7 to v3.1 in which it stands out."""
+    """Number of published sets of rounds v0.7 to v3.1 in which the test stands out."""
     statistic: str
-    """Meaning of its statistic."""
+    """Meaning of the statistic of the test."""
 
 
 TESTS = tuple(Test(*row) for row in files.table_beside(__file__, "tests.csv"))
 ORDER = [test.name for test in TESTS]
+"""Names of the tests in the order in which evidence is printed."""
 LONGEST = 300
-"""Characters of a difference between runs that are shown."""
+"""Most characters shown of a difference between runs."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +56,18 @@ class Audit:
     """Findings on a set of runs."""
 
     name: str
-    """Round, organisation and system, or the folder."""
+    """Round, organisation and system in a published tree; elsewhere the folder."""
     folder: pathlib.Path
     """Folder of the runs."""
     runs: int
-    """Runs that took time from start to stop."""
+    """Number of runs with a run_start and a later run_stop."""
     verdict: str
     """Verdict: nothing stands out, what to look at, or nothing to test."""
     notes: tuple[str, ...]
-    """Facts beside the tests: other submissions of the same logs, runs without times, labels."""
+    """Facts other than the evidence of tests: other submissions of the same logs, runs without times, labels,
+    broken rules."""
     evidence: tuple[Evidence, ...]
-    """Findings of the tests that apply."""
+    """Evidence of the tests that apply."""
 
     @property
     def stands_out(self) -> list[Evidence]:
@@ -76,78 +81,85 @@ class Report:
 
     audits: tuple[Audit, ...]
     tests: tuple[Test, ...] = TESTS
-    """All tests, with what each can show."""
+    """Descriptions of all tests."""
 
     @property
     def stands_out(self) -> bool:
-        """True if anything does."""
+        """True if a test stands out in a set."""
         return any(audit.stands_out for audit in self.audits)
 
 
 _Files = Sequence[pathlib.Path]
 _Unread = list[UserError] | None
-_Alone = tuple[Audit, range, frozenset[int | None], list[str]]
-"""Audit of a set without others, the rows of its curves, when its runs began, and published results of
-these runs."""
+_SetAlone = tuple[Audit, range, frozenset[int | None], list[str]]
+"""Audit of a set without comparison to other sets, the rows of its runs in ``curves.Curves``, the times of
+run_start of its runs, and the names of the published results that its runs are."""
 
 
 def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) -> Report:
-    """Audit every set of runs below ``paths``, one after the other: of each its findings are kept, and what
-    others are compared with. ``progress(done, total)`` counts sets, and ``unread``, where given, takes the
-    errors of files, whose sets are left out.
+    """Audit every set of runs below ``paths``, and compare the sets with each other.
+
+    The logs of a set are dropped before those of the next are read, so that memory grows only with findings
+    and curves. ``progress(done, total)`` counts sets. If ``unread`` is a list, the errors of files that
+    cannot be read are appended to it, and their sets are left out.
 
     Raises:
         UserError: as ``run.read_folders``, or no run has a time.
     """
     folders = gathered((file.parent.resolve(), file) for file in find_result_files(paths))
-    alone: list[_Alone] = []
-    every = curves.Curves()
+    sets: list[_SetAlone] = []
+    all_curves = curves.Curves()
     progress(0, len(folders))
     for done, files_of_set in enumerate(folders.values(), 1):
-        alone += _each(files_of_set, unread, every)
+        sets += _audit_alone(files_of_set, unread, all_curves)
         progress(done, len(folders))
-    if alone and not any(begun for _, _, begun, _ in alone):
+    if sets and not any(starts for _, _, starts, _ in sets):
         what = "no run took time from run_start to run_stop"
-        raise UserError(alone[0][0].folder, what, "give finished runs")
-    names = gathered((begun, audit.name) for audit, _, begun, _ in alone)
+        raise UserError(sets[0][0].folder, what, "give finished runs")
+    names = gathered((starts, audit.name) for audit, _, starts, _ in sets)
     audits = [
-        _beside_others(audit, every.alike(rows), [*names[begun], *again]) if begun else audit
-        for audit, rows, begun, again in alone
+        _with_others(audit, all_curves.alike(rows), [*names[starts], *published_as]) if starts else audit
+        for audit, rows, starts, published_as in sets
     ]
     return Report(tuple(_adjusted(audits)))
 
 
-def _each(files_of_set: _Files, unread: _Unread, every: curves.Curves) -> Iterator[_Alone]:
-    """Yield what is found of a set without others, unless a file cannot be read; its logs are then let go."""
-    for folder, read in run.read_folders(files_of_set, unread=unread).items():
-        runs = RunSet.of(folder, read)
-        again = [row.name for row in published.results() if runs.are_of(row)]
-        yield _alone(runs), every.add(runs), frozenset(log.run_start_ms for log in runs.logs), again
+def _audit_alone(files_of_set: _Files, unread: _Unread, all_curves: curves.Curves) -> Iterator[_SetAlone]:
+    """Yield the audit of one set without comparison to other sets, and add its curves to ``all_curves``.
+    Yield nothing if a file cannot be read and ``unread`` takes its error."""
+    for folder, folder_runs in run.read_folders(files_of_set, unread=unread).items():
+        runs = RunSet.in_folder(folder, folder_runs)
+        published_as = [row.name for row in published.results() if runs.are_of(row)]
+        starts = frozenset(log.run_start_ms for log in runs.logs)
+        yield _tested(runs), all_curves.add(runs), starts, published_as
 
 
-def _alone(runs: RunSet) -> Audit:
+def _tested(runs: RunSet) -> Audit:
+    """Return the audit of a set with the evidence of all tests of single sets, still without its verdict."""
     notes = []
     if names := [run.file.name for run in runs.unfinished]:
         more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
         notes.append(f"no time from start to stop: {', '.join(names[: rules.RUNS])}{more}")
-    if rest := launches.not_here(runs):
-        notes.append(f"the script's own count: {rest} are not here")
+    if missing := launches.not_here(runs):
+        notes.append(f"the script's own count: {missing} are not here")
     if 0 < len(runs.logs) < FEW:
         notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
     if runs.label:
         notes.append(runs.label)
-    every = sorted((*runs.runs, *runs.unfinished), key=lambda run: run.file)
-    if refusal := result_rules.judge_in(runs.folder, every).refusal:
+    all_runs = sorted((*runs.runs, *runs.unfinished), key=lambda run: run.file)
+    if refusal := result_rules.judge_in(runs.folder, all_runs).refusal:
         notes.append(refusal)
     tests = (_setup, *launches.TESTS, *curves.TESTS, *convergence.TESTS, *clock.TESTS) if runs.runs else ()
     evidence = tuple(row for test in tests if (row := test(runs)))
     return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)
 
 
-def _beside_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
-    """Return an audit with what its runs have in common with others; ``same`` names sets of the same logs."""
+def _with_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
+    """Return an audit with its verdict. ``alike`` is the evidence on copies in other sets, ``same`` are names
+    of sets and published results with the same logs."""
     again = ", ".join(name for name in dict.fromkeys(same) if name != audit.name)
-    evidence = {row.test: row for row in (alike, *audit.evidence)}  # a copy in the set comes first
+    # Evidence on a copy within the set, a row of the same test, replaces that on copies in other sets.
+    evidence = {row.test: row for row in (alike, *audit.evidence)}
     in_order = tuple(sorted(evidence.values(), key=lambda row: ORDER.index(row.test)))
     names = [row.test for row in in_order if row.stands_out]
     verdict = f"look at: {', '.join(names)}" if names else NOTHING
@@ -156,21 +168,22 @@ def _beside_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
 
 
 def _setup(runs: RunSet) -> Evidence | None:
-    """Look for runs that differ in what those of one result have in common, as the rules of a result do."""
+    """Test "setup": look for runs with different settings, and for runs that alone have impossible
+    accuracies. None for fewer than two runs."""
     if len(runs.logs) < 2:
         return None
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
-    odd = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
-    if len(odd) < len(runs.runs):
-        mixed += [f"{log.file.name}: {excerpt(text, LONGEST)}; others are" for log, text in odd]
+    impossible = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
+    if len(impossible) < len(runs.runs):
+        mixed += [f"{run.file.name}: {excerpt(text, LONGEST)}; others are" for run, text in impossible]
     text = "; ".join(mixed) or "one configuration"
-    if len(odd) == len(runs.runs):
+    if len(impossible) == len(runs.runs):
         text += f"; every log has accuracies that are no multiples of 1/{rules.EVAL_SAMPLES:,}"
     return Evidence("setup", bool(mixed), text, len(mixed))
 
 
 def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
-    """Yield the audits with the p-values of all adjusted for their number."""
+    """Yield the audits with q, the p-value of each evidence adjusted for the number of all tests."""
     values = [evidence.p for audit in audits for evidence in audit.evidence if evidence.p is not None]
     adjusted = iter(significance.adjusted(values) if values else [])
     for audit in audits:
@@ -180,8 +193,8 @@ def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
 
 
 def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
-    """Print every test of a single set; of several sets their verdicts, what stands out, and how many logs
-    left a set out."""
+    """Print the report: of a single set the evidence of every test, of several sets their verdicts and the
+    evidence that stands out. ``left_out`` is the number of unreadable logs, whose sets are left out."""
     single = len(report.audits) == 1 and not left_out
     for audit in report.audits:
         console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")
@@ -197,9 +210,9 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
             mark = "! " if evidence.stands_out else ""
             rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))
         console.print(rows)
-        standing = {evidence.test for evidence in report.audits[0].stands_out}
+        names = {evidence.test for evidence in report.audits[0].stands_out}
         for test in report.tests:
-            if test.name in standing:
+            if test.name in names:
                 console.print(f"{test.name} can show {test.shows}; not {test.cannot_show}.")
                 console.print(f"  It stands out in published sets: {test.false_alarms}.")
     else:
@@ -210,4 +223,5 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
 
 
 def _figure(value: float | None) -> str:
+    """Return a p-value as text; "" for None."""
     return "" if value is None else "<0.0001" if value < 1e-4 else f"{value:.2g}"

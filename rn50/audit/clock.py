@@ -1,5 +1,6 @@
-"""The clock: rates that a log states beside its time stamps, runs faster than the others, gaps that make up
-for it, and images/s against equivalent hardware."""
+"""Tests of the times of runs: the order of the records (``order``), images/s that a log states beside its
+time stamps (``stated``), runs faster than the others (``pace``), and images/s against published results with
+the accelerator (``hardware``)."""
 
 import functools
 import math
@@ -15,21 +16,23 @@ from rn50.results.parse import ResultLog, epoch_number, finite
 from rn50.results.validity.clock_rules import CLOCK_SKEW_MS, COURSE
 
 OFF_CLOCK = 0.005
-"""Difference of the images/s that a log states from those of its clock that stands out: the largest published
-is 0.0028."""
+"""Relative difference between the images/s that a log states and those of its time stamps from which a run
+stands out. The largest of published logs is 0.0028."""
 FASTER = 0.04
-"""Share by which a run is faster, per epoch, than the median of its set that stands out: the largest
-published is 0.036."""
+"""Fraction by which a run's time per epoch is below the median of its set from which a run stands out. The
+largest of published sets is 0.036."""
 MADE_UP = 20.0
-"""Likelihood ratio of a gap that is longer by just what its run is shorter."""
+"""Likelihood ratio from which a set stands out because a gap is longer by just what the run before it is
+shorter."""
 DEVIATIONS_FASTER = 4.0
-"""Standard deviations above the predicted images/s that stand out."""
+"""Standard deviations above the predicted images/s from which a set stands out."""
 
-_model_of = functools.lru_cache(maxsize=8)(ThroughputModel)  # the same for all that were not published
+_model_of = functools.lru_cache(maxsize=8)(ThroughputModel)  # all unpublished sets have the same model
 
 
 def order(runs: RunSet) -> Evidence:
-    """Look for epochs and evaluations that lie outside of the clock, or before one above them."""
+    """Test "order": look for records of epochs and evaluations that are not between run_start and run_stop,
+    or are earlier than one above them."""
     for log in runs.logs:
         latest = log.run_start_ms or 0
         for event in log.events:
@@ -43,22 +46,22 @@ def order(runs: RunSet) -> Evidence:
 
 
 def stated(runs: RunSet) -> Evidence | None:
-    """Compare the images/s that the logs state of each epoch with their time stamps; None where they state
-    none."""
-    off = [(ratio - 1, log.path.name) for log in runs.logs if (ratio := stated_over_clock(log))]
-    if not off:
+    """Test "clock": compare the images/s that the logs state of each epoch with their time stamps. None if
+    they state none."""
+    excesses = [(ratio - 1, log.path.name) for log in runs.logs if (ratio := stated_over_clock(log))]
+    if not excesses:
         return None
-    most, name = max(off, key=lambda pair: abs(pair[0]))
-    if abs(most) <= OFF_CLOCK:
-        return Evidence("clock", False, "the images/s that the logs state are those of the clock", most)
-    share = f"{abs(most):.1%}" if abs(most) < 10 else "over ten times"
-    text = f"{name} states {share} {'more' if most > 0 else 'fewer'} images/s than its time stamps give"
-    return Evidence("clock", True, text, most)
+    excess, name = max(excesses, key=lambda pair: abs(pair[0]))
+    if abs(excess) <= OFF_CLOCK:
+        return Evidence("clock", False, "the images/s that the logs state are those of the clock", excess)
+    percent = f"{abs(excess):.1%}" if abs(excess) < 10 else "over ten times"
+    text = f"{name} states {percent} {'more' if excess > 0 else 'fewer'} images/s than its time stamps give"
+    return Evidence("clock", True, text, excess)
 
 
 def stated_over_clock(log: ResultLog) -> float | None:
-    """Return the median ratio of the images/s that a log states after each epoch to those of its clock; None
-    for a log with fewer than three."""
+    """Return the median over the epochs of the ratio of the images/s that a log states after an epoch to
+    those of its time stamps. None for a log that states fewer than three."""
     clock = dict(timing.throughput(log).epochs)
     epoch, ratios = None, []
     for event in log.events:
@@ -72,16 +75,18 @@ def stated_over_clock(log: ResultLog) -> float | None:
 
 
 def pace(runs: RunSet) -> Evidence | None:
-    """Look for a run that is much faster than the others, or whose gap is longer by what it is shorter."""
-    lasts = [log.evaluations[-1].epoch if log.evaluations else 0.0 for log in runs.logs]
-    times = zip(runs.logs, lasts, strict=True)
-    per_epoch = [(log.minutes or 0.0) / last if last >= 1 else 0.0 for log, last in times]
-    if len(per_epoch) < 4 or not all(per_epoch) or runs.label:  # labelled runs may share a machine
+    """Test "pace": look for a run that is much faster per epoch than the others, and for a run that is
+    shorter by just what the gap after it is longer. None for fewer than four runs and for runs that are not
+    of the benchmark, because these may share a machine."""
+    per_epoch = []  # (minutes per epoch, name), 0 minutes if a log does not tell
+    for log in runs.logs:
+        last_epoch = log.evaluations[-1].epoch if log.evaluations else 0.0
+        per_epoch.append(((log.minutes or 0.0) / last_epoch if last_epoch >= 1 else 0.0, log.path.name))
+    minutes = [value for value, _ in per_epoch]
+    if len(minutes) < 4 or not all(minutes) or runs.label:
         return None
-    usual = statistics.median(per_epoch)
-    fastest = min(range(len(per_epoch)), key=lambda i: per_epoch[i])
-    faster = 1 - per_epoch[fastest] / usual
-    name = runs.logs[fastest].path.name
+    fastest, name = min(per_epoch, key=lambda pair: pair[0])
+    faster = 1 - fastest / statistics.median(minutes)
     if faster > FASTER:
         text = f"{name} takes {faster:.1%} less time per epoch than the others"
         return Evidence("pace", True, text, faster)
@@ -92,8 +97,9 @@ def pace(runs: RunSet) -> Evidence | None:
 
 
 def _made_up(runs: RunSet) -> tuple[float, str] | None:
-    """Return the likelihood ratio of a run having been shortened without what follows it, and a sentence.
-    None where it is low."""
+    """Look for a run whose times were shortened while those of the next run were left as they were. Return
+    the likelihood ratio of that to an honest log, for the likeliest run, and a sentence; None if the ratio is
+    at most ``MADE_UP``."""
     if not runs.gaps or min(runs.gaps) < 0:
         return None
     lengths = [(end - begin) / runs.length for begin, end in runs.spans]
@@ -110,8 +116,8 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
 
 
 def hardware(runs: RunSet) -> Evidence | None:
-    """Compare images/s with those predicted from other published results; None where the hardware is not
-    described, or nothing like it was published."""
+    """Test "hardware": compare images/s per accelerator with those predicted from other published results.
+    None if the system is not described, or the runs are not of the closed division."""
     place, number, batch_size = tree.place(runs.folder), tree.accelerators(runs.folder), runs.batch_size
     model = str(tree.described(runs.folder).get("accelerator_model_name", ""))
     rates = [_rate(log, number) for log in runs.logs if number]
@@ -132,7 +138,8 @@ def hardware(runs: RunSet) -> Evidence | None:
 
 
 def _rate(log: ResultLog, accelerators: int | None) -> float | None:
-    """Return images/s per accelerator in training, as the planner computes them of a published result."""
+    """Return images/s per accelerator in training, as ``images_per_second`` computes them for a published
+    result; None if the log or the number of accelerators does not suffice."""
     if not (log.decisive and log.train_samples and log.minutes and accelerators) or log.train_samples < 0:
         return None
     images = log.decisive.epoch * log.train_samples
@@ -142,3 +149,4 @@ def _rate(log: ResultLog, accelerators: int | None) -> float | None:
 
 
 TESTS = order, stated, pace, hardware
+"""Tests of this file, which ``audit`` makes."""

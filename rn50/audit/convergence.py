@@ -1,5 +1,9 @@
-"""The epochs of the runs against all that is known: published runs and reference convergence points near
-their batch size, and how many runs somebody would have to make to choose as good ones."""
+"""Tests of a set against published runs: whether it needed too few epochs (``epochs``), and whether its
+minutes are too much alike (``spread``).
+
+``epochs`` compares with published runs and reference convergence points near the batch size. If the set
+stands out, it says how many runs somebody would have to make so that the best of them are as good.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,30 +19,35 @@ from rn50.results import published
 from rn50.results.recipe import convergence_points, of_point
 
 NEAR_OCTAVES = 0.25
-"""Standard deviation of the bell curve that weighs known runs, in octaves of batch size, as for a plan."""
+"""Standard deviation, in octaves of batch size, of the normal curve by which known runs are weighted. It is
+that of ``rn50 plan``."""
 FEWEST_KNOWN = 20
-"""Known runs, by weight, that a comparison takes."""
+"""Smallest sum of the weights of known runs with which a set is compared."""
 DRAWS = 10_000
-TOO_GOOD, EARLIER = 1e-3, rules.EVAL_PERIOD_EPOCHS / 4
-"""Probability of as few epochs below which a set stands out, if it also has so many fewer than the reference:
-between makers they differ by less."""
+"""Sets drawn at random from the known runs."""
+TOO_GOOD = 1e-3
+"""Probability of as few epochs below which a set may stand out."""
+EARLIER = rules.EVAL_PERIOD_EPOCHS / 4
+"""Epochs by which the mean of such a set must also be below the reference: results of different makers differ
+by less."""
 TIE = 0.5
-"""Epochs by which means differ without meaning: the reference at a batch size is interpolated."""
+"""Epochs by which means may differ by chance, because the reference at a batch size is interpolated."""
 MOST_MADE = 100
-"""Largest campaign that is tried as an explanation."""
+"""Largest number of runs that is tried as an explanation of a good set."""
 TOO_EVEN = 0.5
-"""Spread of the minutes that stands out, as a multiple of the smallest published one."""
+"""Spread of the minutes below which a set stands out, as a multiple of the smallest published spread."""
 
 
 _Population = tuple[Any, Any]
-"""Epochs of known runs, as differences from the reference at their batch size, and their probabilities; a run
-that missed the target has infinitely many."""
+"""Known runs, as two arrays: their epochs to target as differences from the reference at their batch size,
+with infinity for a run that missed the target; and their probabilities."""
 
 
 def epochs(runs: RunSet) -> Evidence | None:
-    """Ask how probable so few epochs are, and of how many runs they would be the best; None with fewer than
-    three runs."""
-    batch_size, reached = runs.batch_size, [log.reached.epoch for log in runs.logs if log.reached]
+    """Test "epochs": ask how probable so few epochs are among known runs, and of how many runs they would be
+    the best. None for fewer than three runs."""
+    batch_size = runs.batch_size
+    reached = [log.reached.epoch for log in runs.logs if log.reached]
     logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
     optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if len(runs.logs) < 3:
@@ -63,14 +72,14 @@ def epochs(runs: RunSet) -> Evidence | None:
 
 
 def _explained(population: _Population, mean: float, count: int) -> str:
-    """Say of how many runs the best ``count`` would be as good."""
+    """Return a phrase on the number of runs of which the best ``count`` would have as small a ``mean``."""
     drawn = _drawn(population, (2_000, MOST_MADE))
-    shares = {
+    probabilities = {
         made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + TIE).mean())
         for made in range(count, MOST_MADE + 1)
     }
     low, half, high = (
-        next((made for made, share in shares.items() if share >= at), None) for at in (0.05, 0.5, 0.95)
+        next((made for made, p in probabilities.items() if p >= least), None) for least in (0.05, 0.5, 0.95)
     )
     if half is None:
         return f"not even the best {count} of {MOST_MADE} would have as few"
@@ -79,17 +88,18 @@ def _explained(population: _Population, mean: float, count: int) -> str:
 
 
 def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | None:
-    """Return what is known near a batch size, without the runs themselves."""
-    at: list[tuple[int, Sequence[float | None]]] = []
+    """Return the known runs near a batch size, without ``runs``; None if there are fewer than
+    ``FEWEST_KNOWN``."""
+    by_size: list[tuple[int, Sequence[float | None]]] = []  # (batch size, epochs of each run)
     for result in published.distinct(optimizer):
         if result.is_closed and not runs.are_of(result):
-            at.append((result.recipe.global_batch_size or 0, result.runs))
+            by_size.append((result.recipe.global_batch_size or 0, result.runs))
     for point in convergence_points(rules.RULESETS[-1]).values():
         recipe = of_point(point)
         if recipe.optimizer == optimizer:
-            at.append((recipe.global_batch_size, point["Epochs to converge"]))
+            by_size.append((recipe.global_batch_size, point["Epochs to converge"]))
     differences, weights = [], []
-    for size, needed in at:
+    for size, needed in by_size:
         weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
         mean = reference.interpolated(size).mean
         differences += [math.inf if epochs is None else epochs - mean for epochs in needed]
@@ -98,24 +108,29 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
 
 
 def _drawn(population: _Population, shape: tuple[int, int]) -> Any:
-    """Return differences drawn at random."""
+    """Return an array of differences from the reference, drawn at random."""
     return np.random.default_rng(0).choice(population[0], shape, p=population[1])
 
 
 def spread(runs: RunSet) -> Evidence | None:
-    """Compare the spread of the minutes of runs of equal epochs with that of published sets."""
+    """Test "spread": compare the spread of the minutes of a set with that of published sets. None for fewer
+    than five converged runs, for runs of different epochs, and for runs that are not of the benchmark."""
     logs = [run.log for run in runs.runs if run.converged]
-    minutes = [log.minutes or 0.0 for log in logs]
     if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
         return None
-    apart = (max(minutes) - min(minutes)) / float(np.mean(minutes))
-    alike = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)
-    others = (row for row in alike if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
-    sets = ([minutes for minutes in row.minutes if minutes] for row in others)
-    every = sorted((max(timed) - min(timed)) / float(np.mean(timed)) for timed in sets if timed)
-    share = sum(other <= apart for other in every) / len(every)
-    text = f"{apart:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
-    return Evidence("spread", apart < TOO_EVEN * every[0], text, apart, max(share, 1 / len(every)))
+    of_set = _relative_range([log.minutes or 0.0 for log in logs])
+    equal_epochs = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)
+    others = (row for row in equal_epochs if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
+    times = ([minutes for minutes in row.minutes if minutes] for row in others)
+    of_others = sorted(_relative_range(minutes) for minutes in times if minutes)
+    share = sum(other <= of_set for other in of_others) / len(of_others)
+    text = f"{of_set:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
+    return Evidence("spread", of_set < TOO_EVEN * of_others[0], text, of_set, max(share, 1 / len(of_others)))
+
+
+def _relative_range(minutes: Sequence[float]) -> float:
+    return (max(minutes) - min(minutes)) / float(np.mean(minutes))
 
 
 TESTS = epochs, spread
+"""Tests of this file, which ``audit`` makes."""

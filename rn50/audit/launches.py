@@ -1,10 +1,11 @@
-"""When and how the runs were launched: the script's own count, holes between runs, file numbers, seeds.
+"""Tests of how the runs were launched: the count of the script that made them (``trials``), the times between
+runs (``holes``), the numbers of the files (``numbers``) and the seeds (``seeds``).
 
-A script starts its runs one after the other, with nearly the same gap. A run that was left out leaves a hole
-of its length and one more gap. Two explanations of the gaps are compared by their likelihood ratio, averaged
-over the unknown gap of the script: runs were left out, or somebody started the script again after any time.
-If nothing was left out, a ratio of x or more has a probability of at most 1/x (Markov's inequality), which is
-the p-value reported.
+A script starts its runs one after the other, with nearly the same gap between them. A run that was left out
+leaves a hole: its length and one more gap. Two explanations of the gaps are compared by their likelihood
+ratio: runs were left out, or somebody started the script again after a pause of any length. The likelihoods
+are averaged over the gap of the script, which is not known. If nothing was left out, a ratio of x or more has
+a probability of at most 1/x (Markov's inequality), which is the p-value reported.
 """
 
 import collections
@@ -24,70 +25,80 @@ from rn50.results.parse import ResultLog
 from rn50.terminal import counted
 
 GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
-"""Possible gaps of a script, in lengths of a run."""
+"""Possible gaps of a script, in lengths of a run. Likelihoods are arrays with an entry for each of them."""
 JITTER, JITTER_S = 0.05, 1.0
-"""Standard deviation of a gap, relative to it and in seconds. Gaps of scripts in published results vary by
-0.1 to 8 %."""
+"""Standard deviation of the gaps of a script: a fraction of the gap, and seconds. Gaps of scripts in
+published results vary by 0.1 to 8 %."""
 MOST_LEFT_OUT = 5
-"""Runs in one hole whose length still tells something; sums of more lie too close together."""
-LEFT_OUT, STARTED_AGAIN, STARTED_AGAIN_LARGE = 0.4, 0.06, 0.5
-"""Shares of gaps that are holes: where runs were left out; where none was, in published results; in those of
-large systems, whose runs wait for the machine."""
-LARGE = 128
-"""Accelerators of a large system."""
-LATER = 0.2
-"""Share of runs that need one evaluation more."""
-STEADIEST = 0.004
-"""Standard deviation of the length of a run left out, at least, relative to it."""
-SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
-"""How many times larger it is, and how often: on the day of the runs that are there, on another, on another
+"""Most runs in one hole whose length still tells their number; the lengths of more lie too close together."""
+LEFT_OUT = 0.4
+"""Probability that a gap is a hole, if runs were left out."""
+STARTED_AGAIN, STARTED_AGAIN_LARGE = 0.06, 0.5
+"""Probability that a gap is a pause, in published results; in those of large systems, whose runs wait for the
 machine."""
+LARGE = 128
+"""Fewest accelerators of a large system."""
+LATER = 0.2
+"""Probability that a run needs one evaluation more than usual."""
+STEADIEST = 0.004
+"""Smallest standard deviation of the length of a run that was left out, as a fraction of the length."""
+SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
+"""(factor of this standard deviation, probability): the run was made on the day of the other runs, on another
+day, or on another machine."""
 SHORTEST, LONGEST = 0.03, 1e4
-"""Holes that a pause leaves, in lengths of a run, as likely in each octave."""
+"""Shortest and longest pause, in lengths of a run. All octaves between them are equally likely."""
 SUSPECT, SUSPECT_LARGE = 10.0, 300.0
-"""Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of a large system."""
+"""Likelihood ratio from which a set stands out, and from which that of a large system does. Both were chosen
+on rounds v0.7 to v2.1."""
 MOST_ABSENT = 100
-"""Numbers absent from names, beyond which they do not count runs."""
+"""Most numbers absent among file names that still count runs; with more they may be dates."""
 SLOW_SCRIPT = 4.0
-"""Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
-OVERLAP, LEAST_HOLE, MUCH_LONGER = -0.08, 0.2, 0.5
-"""Lengths of a run: a gap below which two runs were made side by side; one that is spoken of; and what an
-initialisation, or what follows the end, takes more than that of another run where it stands out: of published
-ones the most is 0.37."""
+"""Gap, in lengths of a run, from which the runs were rather queued or started by hand than by a script."""
+OVERLAP = -0.08
+"""Gap, in lengths of a run, below which two runs were made side by side."""
+LEAST_HOLE = 0.2
+"""Shortest gap, in lengths of a run, that the text calls the longest gap."""
+MUCH_LONGER = 0.5
+"""Excess, in lengths of a run, of an initialisation or ending over the shortest of the set, from which it
+stands out. In published results the largest is 0.37."""
 
 Trial = tuple[int, int]
-"""Number of a run by the script that made it, and how many it announced."""
+"""Number of a run as counted by the script that made it, and number of runs that the script announced."""
 _Gap = tuple[ResultLog, ResultLog, float, bool]
-"""Runs before and after a gap, its length in lengths of a run, and whether the script's count explains it."""
+"""Logs of the runs before and after a gap, the gap in lengths of a run, and True if the script's count
+explains it."""
 
 
 def trials(runs: RunSet) -> Evidence | None:
-    """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one. Where runs
-    overlap, calls of the script cannot be told apart, but each made trial 1 before trial 2."""
-    counts, often = [log.trial for log in runs.logs], collections.Counter(_counted(runs))
+    """Test "trials": look for runs that are missing in the count that a script prints, ``Beginning trial 2 of
+    8``; None without a count. Where runs overlap, several calls of the script cannot be told apart; but each
+    call made trial 1 before trial 2, so that trial 1 cannot be rarer than trial 2."""
+    counts = [log.trial for log in runs.logs]
+    tally = collections.Counter(_all_trials(runs))
     if not any(counts):
         return None
     missing = _left_out(runs)
     if any(gap < OVERLAP for gap in runs.gaps):
-        fewer = [(k - 1, n) for (k, n), times in sorted(often.items()) if k > 1 and times > often[k - 1, n]]
-        missing = [f"trial {number} of {announced}" for number, announced in fewer]
-    begun = [number for number, announced in often.elements() if announced > 1]
-    if len(begun) > 1 and {*begun} == {1}:
-        missing.append(f"trial 2 after each of {len(begun)} runs that are trial 1")
-    text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
+        # (k, n) is trial k of n.
+        rarer = [(k - 1, n) for (k, n), times in sorted(tally.items()) if k > 1 and times > tally[k - 1, n]]
+        missing = [f"trial {number} of {announced}" for number, announced in rarer]
+    numbers = [number for number, announced in tally.elements() if announced > 1]
+    if len(numbers) > 1 and {*numbers} == {1}:
+        missing.append(f"trial 2 after each of {len(numbers)} runs that are trial 1")
+    text = ", ".join(f"{trial[0]} of {trial[1]}" if trial else "-" for trial in counts)
     text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
     if missing:
         return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
     return Evidence("trials", False, f"the script's own count: {text}", 0)
 
 
-def _counted(runs: RunSet) -> list[Trial]:
-    """Return the counts that all logs have, also those of unfinished runs."""
+def _all_trials(runs: RunSet) -> list[Trial]:
+    """Return the trials that the logs of all runs have, unfinished runs included."""
     return [run.log.trial for run in (*runs.runs, *runs.unfinished) if run.log.trial]
 
 
 def _left_out(runs: RunSet) -> list[str]:
-    """Return the trials that are missing before or between those of one call after the other."""
+    """Return phrases on the trials that are missing before or between the runs, if no two runs overlap."""
     unfinished = {run.log.trial for run in runs.unfinished}
     missing: list[str] = []
     before: ResultLog | None = None
@@ -103,14 +114,15 @@ def _left_out(runs: RunSet) -> list[str]:
 
 
 def not_here(runs: RunSet) -> str:
-    """Say which trials after the last were announced and are not here; empty where all are."""
-    last = {announced: number for number, announced in sorted(_counted(runs))}
+    """Return a phrase on the trials after the last run that its script announced; empty if there are none."""
+    last = {announced: number for number, announced in sorted(_all_trials(runs))}
     rest = {announced: range(number + 1, announced + 1) for announced, number in last.items()}
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
 
 
 def numbers(runs: RunSet) -> Evidence | None:
-    """Compare the numbers in the names of the files with each other and with the clock."""
+    """Test "file numbers": compare the numbers in the names of the files with each other and with the clock.
+    None for fewer than three numbers."""
     names = runs.numbers
     if len(names) < 3:
         return None
@@ -133,7 +145,8 @@ def numbers(runs: RunSet) -> Evidence | None:
 
 
 def _is_rearranged(order: Sequence[int]) -> bool:
-    """True where ``order`` is none that a rotation, a reversal of one, or moving one run makes."""
+    """Return True unless ``order``, a permutation of 0 to n - 1, is a rotation of the ascending order, a
+    reversal of a rotation, or the ascending order with one number moved."""
     n = len(order)
     steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
     rests = ([number for number in order if number != moved] for moved in order)
@@ -141,11 +154,12 @@ def _is_rearranged(order: Sequence[int]) -> bool:
 
 
 def seeds(runs: RunSet) -> Evidence | None:
-    """Look for a seed used twice, and for one missing in seeds that count up."""
+    """Test "seeds": look for a seed used twice, and for one missing in seeds that count up by one. None for
+    fewer than three runs."""
     if len(runs.logs) < 3:
         return None
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
-    # Libraries take the lower 32 bits; some submissions set the upper ones alone.
+    # Libraries use only the lower 32 bits of a seed; some submissions set only bits above them.
     for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
         if len(same) > 1:
             text = f"seed {same[0][0]} in {' and '.join(name for _, name in same)}"
@@ -161,47 +175,48 @@ def seeds(runs: RunSet) -> Evidence | None:
 
 
 def holes(runs: RunSet) -> Evidence | None:
-    """Look for holes of the length of whole runs, and for runs that say that they lasted through one; None
-    with fewer than three runs."""
+    """Test "launch gaps": look for gaps that have the length of whole runs, and for runs whose own log lasts
+    so much longer than the others' that it fills such a gap. None for fewer than three runs."""
     if len(runs.logs) < 3:
         return None
-    long, beside, apart = _long(runs), [], []
-    ends = [
-        (run.file.name, run.log.events[0].time_ms / 1000, run.log.events[-1].time_ms / 1000)
-        for run in runs.unfinished
-    ]
-    pairs = itertools.pairwise(zip(runs.logs, runs.spans, strict=True))
-    for ((before, (_, end)), (after, (begin, _))), gap, is_explained in zip(
-        pairs, runs.gaps, _explained(runs), strict=True
-    ):
-        inside = [(name, min(last, begin) - first) for name, first, last in ends if end <= first <= begin]
-        beside += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
-        lasted = sum(lasted for _, lasted in inside) / runs.length
-        if gap >= OVERLAP:
-            apart.append((before, after, max(gap - lasted, GAPS[0]), is_explained))
+    long, remarks = _long(runs), list[str]()
+    gaps: list[_Gap] = []
+    logs = [run.log for run in runs.unfinished]
+    partial = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
+    explained = _explained(runs)
+    for i, (before, after) in enumerate(itertools.pairwise(runs.logs)):
+        end, begin = runs.spans[i][1], runs.spans[i + 1][0]
+        # An unfinished run fills the gap as long as it lasted.
+        inside = [(name, min(last, begin) - first) for name, first, last in partial if end <= first <= begin]
+        remarks += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
+        filled = sum(seconds for _, seconds in inside) / runs.length
+        if runs.gaps[i] >= OVERLAP:
+            gaps.append((before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
         else:
-            beside.append(f"{before.path.name} and {after.path.name} overlap")
-    stands_out, text, *figures = _weighed(runs, apart)
-    text = "; ".join([*long, text, *beside])
+            remarks.append(f"{before.path.name} and {after.path.name} overlap")
+    stands_out, text, *figures = _weighed(runs, gaps)
+    text = "; ".join([*long, text, *remarks])
     figures = figures if stands_out or not long else []
     return Evidence("launch gaps", bool(long) or stands_out, text, *figures)
 
 
-def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
-    """Return whether gaps are holes, in words, the likelihood ratio and its p-value."""
-    gaps, explained = [gap for _, _, gap, _ in apart], [is_explained for *_, is_explained in apart]
-    if 2 * len(apart) < len(runs.gaps):
+def _weighed(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
+    """Return (True if there are holes, finding in words, likelihood ratio, p-value), the last two only if the
+    gaps can tell something. ``gaps_of_runs`` are those between runs that do not overlap."""
+    gaps = [gap for _, _, gap, _ in gaps_of_runs]
+    explained = [is_explained for *_, is_explained in gaps_of_runs]
+    if 2 * len(gaps) < len(runs.gaps):
         return False, "most runs were made side by side: gaps say nothing"
     if all(explained) or min(gaps) > SLOW_SCRIPT:
         what = "the script's count tells of each" if all(explained) else "runs were started one by one"
         return False, f"{what}: gaps say nothing"
-    paused, left_out, number = _likelihoods(runs, gaps, explained)
+    paused, left_out, numbers = _likelihoods(runs, gaps, explained)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     likeliest = int(np.argmax(left_out))
-    holes = [(*gap, n[likeliest]) for gap, n in zip(apart, number, strict=True) if n[likeliest]]
+    holes = [(*gap, n[likeliest]) for gap, n in zip(gaps_of_runs, numbers, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         usual = statistics.median(gaps)
-        longest = max(gap for _, _, gap, is_explained in apart if not is_explained)
+        longest = max(gap for gap, is_explained in zip(gaps, explained, strict=True) if not is_explained)
         text = "no hole of a run"
         if longest > max(1.5 * usual, LEAST_HOLE):
             fits = "may be a pause" if holes else "fits no whole number of runs"
@@ -216,33 +231,37 @@ def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
 
 
 def _explained(runs: RunSet) -> list[bool]:
-    """Return for each gap whether the script's count tells what it is: it goes on after the gap, or begins
-    anew there and goes on before or after it. One that begins anew with every run tells nothing."""
-    unfinished, goes_on, anew = {run.log.trial for run in runs.unfinished}, [False], []
+    """Return for each gap True if the script's count explains it. The count explains a gap over which it goes
+    on without a missing run. It also explains a gap after which it begins anew, if it goes on over the gap
+    before or behind that; a count that begins anew with every run explains nothing."""
+    unfinished = {run.log.trial for run in runs.unfinished}
+    goes_on = [False]  # for each gap, after one False that stands for the time before the first run
+    begins_anew = []
     for before, after in itertools.pairwise(log.trial for log in runs.logs):
-        between, announced = _between(before, after), after[1] if before and after else 0
+        between = _between(before, after)
+        announced = after[1] if before and after else 0
         goes_on.append(between is not None and all((trial, announced) in unfinished for trial in between))
-        anew.append(between is None and announced > 1)
-    return [goes_on[i + 1] or (new and any(goes_on[i : i + 3])) for i, new in enumerate(anew)]
+        begins_anew.append(between is None and announced > 1)
+    return [goes_on[i + 1] or (anew and any(goes_on[i : i + 3])) for i, anew in enumerate(begins_anew)]
 
 
 def _long(runs: RunSet) -> list[str]:
-    """Say which runs have an initialisation, or records after their end, that are longer than those of
-    another by the length of a run or nearly."""
-    texts, ends = [], ("before run_start", "after run_stop")
-    for log, beside in zip(runs.logs, runs.beside, strict=True):
-        for end, took, least in zip(ends, beside, runs.least, strict=True):
-            if took - least > MUCH_LONGER * runs.length:
-                minutes = f"{took / 60:.1f} minutes {end}, another run {least / 60:.1f}"
-                texts.append(f"{log.path.name} has {minutes}")
-    return texts
+    """Return phrases on the runs whose initialisation or ending exceeds the shortest of the set by more than
+    ``MUCH_LONGER``, so that a run that was left out may hide in it."""
+    phrases = []
+    for log, outside in zip(runs.logs, runs.outside_clock, strict=True):
+        for i, where in enumerate(("before run_start", "after run_stop")):
+            seconds, shortest = outside[i], runs.shortest_outside[i]
+            if seconds - shortest > MUCH_LONGER * runs.length:
+                minutes = f"{seconds / 60:.1f} minutes {where}, another run {shortest / 60:.1f}"
+                phrases.append(f"{log.path.name} has {minutes}")
+    return phrases
 
 
-def _likelihoods(
-    runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]
-) -> tuple[Any, Any, list[Any]]:
-    """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
-    the likeliest number of these, each by ``GAPS``. An ``explained`` gap tells of the script's gap alone."""
+def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]) -> tuple[Any, Any, Any]:
+    """Return the logarithm of the likelihood of ``gaps`` if no run was left out, that if runs were left out,
+    and for each gap the likeliest number of runs left out in it. All are arrays with an entry for each of
+    ``GAPS``. No run was left out in a gap that is ``explained``; it tells only the script's gap."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
     for gap, is_explained in zip(gaps, explained, strict=True):
@@ -261,62 +280,70 @@ def _likelihoods(
 
 
 def _density(runs: RunSet, hole: float, number: int) -> Any:
-    """Return the density of a hole of ``number`` runs, by ``GAPS``."""
-    total, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
+    """Return the probability density of a ``hole``, in lengths of a run, that ``number`` runs left: an array
+    with an entry for each of ``GAPS``. The density is a mixture over the number of runs that needed one
+    evaluation more, the time of that evaluation, and ``SPREADS``."""
+    density, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
-        share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
+        probability = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
         mean = number * (1 + GAPS) + GAPS + later * steps
-        for times, weight in SPREADS:
-            deviation = math.sqrt(number) * np.hypot(times * spread, math.sqrt(2) * _jitter(runs))
-            total += share * weight * _normal(hole, mean, deviation)
-    return (1 - LEFT_OUT) * LEFT_OUT ** (number - 1) * total
+        for factor, weight in SPREADS:
+            deviation = math.sqrt(number) * np.hypot(factor * spread, math.sqrt(2) * _jitter(runs))
+            density += probability * weight * _normal(hole, mean, deviation)
+    return (1 - LEFT_OUT) * LEFT_OUT ** (number - 1) * density
 
 
 def _evaluation_step(runs: RunSet) -> float:
-    """Return the epochs from one evaluation to the next, in those of a run; 4 of 35, as in most published
-    runs, where a log does not tell."""
+    """Return the epochs from one evaluation to the next as a fraction of the epochs of a run; 4 / 35, as in
+    most published runs, if the first log does not tell."""
     epochs = [evaluation.epoch for evaluation in runs.logs[0].evaluations]
     in_order = len(epochs) > 1 and 0 < epochs[-2] < epochs[-1]
     return (epochs[-1] - epochs[-2]) / epochs[-1] if in_order else rules.EVAL_PERIOD_EPOCHS / 35
 
 
 def _spread(runs: RunSet) -> float:
-    """Return the standard deviation of the length of a run, estimated so that a run of more evaluations does
-    not matter."""
-    apart = [abs((end - begin) / runs.length - 1) for begin, end in runs.spans]
-    return max(STEADIEST, 1.48 * statistics.median(apart))
+    """Return the standard deviation of the length of a run, as a fraction of it. It is estimated from the
+    median absolute deviation, on which a single run with one evaluation more has no influence."""
+    deviations = [abs((end - begin) / runs.length - 1) for begin, end in runs.spans]
+    return max(STEADIEST, 1.48 * statistics.median(deviations))
 
 
 def _jitter(runs: RunSet) -> Any:
-    """Return the standard deviation of a gap, by ``GAPS``."""
+    """Return the standard deviation of a gap in lengths of a run: an array with an entry for each of
+    ``GAPS``."""
     return np.hypot(JITTER * GAPS, JITTER_S / runs.length)
 
 
 def _is_large(runs: RunSet) -> bool:
+    """Return whether the runs are those of a large system."""
     return (tree.accelerators(runs.folder) or 0) >= LARGE
 
 
 def _normal(value: float, mean: Any, deviation: Any) -> Any:
+    """Return the density of a normal distribution."""
     return np.exp(-(((value - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
 
 
 def _log_mean(logarithms: Any) -> float:
+    """Return the logarithm of the mean of the numbers whose logarithms these are."""
     return float(np.logaddexp.reduce(logarithms) - math.log(len(logarithms)))
 
 
 def _between(before: Trial | None, after: Trial | None) -> range | None:
-    """Return the numbers between two trials of one call of a script; None where they are of none."""
+    """Return the numbers between two trials of one call of a script; None if they cannot be of one call."""
     if before and after and before[1] == after[1] and before[0] < after[0]:
         return range(before[0] + 1, after[0])
     return None
 
 
 def _runs(number: int) -> str:
+    """Return a number of runs left out, in words."""
     return counted(number, "run") if number <= MOST_LEFT_OUT else f"{number} runs or more"
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """Say numbers, which ascend: 3, 3 to 5, or the first few."""
+    """Return ascending numbers as text: "3", "3 to 5" if none is missing between them, or up to ten of
+    them."""
     first, last = numbers[0], numbers[-1]
     if last - first == len(numbers) - 1:
         return str(first) if first == last else f"{first} to {last}"
@@ -324,3 +351,4 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 TESTS = trials, holes, numbers, seeds
+"""Tests of this file, which ``audit`` makes."""

@@ -278,7 +278,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """
     from rn50.results import compare
 
-    comparisons = compare.compare(compare.sides(paths))
+    comparisons = compare.compare(compare.compared_results(paths))
     print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 

@@ -1,4 +1,5 @@
-"""Claims of a result: its runs, hyperparameters and machine, from a published row or from logs."""
+"""``Claim``, the facts of a result that is to be reproduced: its runs, hyperparameters and machine.
+``claim_of`` reads it from the table of published results or from logs."""
 
 import dataclasses
 import os
@@ -17,6 +18,7 @@ from rn50.printed import prints
 from rn50.results import chips, counted, published, score, sidecar, timing, tree
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
+"""Phrase for error messages: the arguments that ``claim_of`` takes."""
 
 
 class Claim(NamedTuple):
@@ -24,44 +26,47 @@ class Claim(NamedTuple):
 
     origin: Origin
     epochs: list[float]
-    """Epochs to the target, of each run that reached it."""
+    """Epochs to the target of each run that reached it."""
     minutes: list[float]
-    """Minutes to the target."""
+    """Minutes to the target of each such run."""
     training_rate: float | None
-    """Images/s without evaluations and start-up; null: not known."""
+    """Images/s of all accelerators in training, without evaluations and start-up; null: not known."""
     accelerator: str
-    """Accelerator, or processor where there is none."""
+    """Model of the accelerators, or of the processors of a machine without accelerators."""
     accelerators: int | None
-    """Their number; null: not known."""
+    """Number of accelerators; null: not known."""
     framework: str
     borrowed: tuple[str, ...] = ()
-    """Variables that it does not log, and who has them: NAME of SOURCE."""
+    """Hyperparameters that the result does not log, and the result that they are taken from: NAME of
+    SOURCE."""
     logs: tuple[pathlib.Path, ...] = ()
     saved: Mapping[str, Any] = {}
-    """Contents of the file that rn50 saved beside its first log."""
+    """Contents of the sidecar file of the first log that has one; empty for a published result."""
     refusal: str | None = None
-    """Verdict of `rn50 score` that its logs are no valid result; null: they are one, or there are none."""
+    """Verdict of `rn50 score` that the logs are no valid result; null: they are one, or there are none."""
 
     @property
     def images_per_second(self) -> list[float]:
-        """Training images over the whole time, of all accelerators."""
+        """Training images of each run divided by its whole time, of all accelerators together."""
         samples = self.origin.train_samples or rules.TRAIN_SAMPLES
         runs = zip(self.epochs, self.minutes, strict=True)
         return [epochs * samples / minutes / 60 for epochs, minutes in runs]
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the variables of its runs that may be set here, empty where rn50 did not make them."""
+        """Variables of the runs that may be set here; empty if rn50 did not make the runs."""
         return sidecar.variables(self.saved)
 
     def is_of(self, machine: Machine, description: Mapping[str, str]) -> bool:
-        """Return whether a machine has the same accelerators, or without any the same processors."""
+        """Return whether ``machine``, whose system description has the fields ``description``, has the same
+        accelerators and processors as the claim. If the claim did not save its machine, compare the
+        accelerators alone."""
         saved = self.saved.get("system", {})
-        its = [name for name in saved if name.startswith(("host_processor", "accelerator"))]
-        if its:
-            return all(description.get(name) == saved[name] for name in its)
-        models = {gpu.name for gpu in machine.gpus}
-        alike = [chips.among([chips.name(self.accelerator)], model) for model in models]
+        models = [name for name in saved if name.startswith(("host_processor", "accelerator"))]
+        if models:
+            return all(description.get(name) == saved[name] for name in models)
+        here = {gpu.name for gpu in machine.gpus}
+        alike = [chips.among([chips.name(self.accelerator)], model) for model in here]
         return len(machine.gpus) == self.accelerators and all(alike)
 
 
@@ -74,13 +79,13 @@ prints(
 
 
 def claim_of(name: str) -> Claim:
-    """Return what a source claims (``FORMS``).
+    """Return the claim of a result: the name of a published one, or a folder of logs.
 
-    Raises UserError if there is none of that name, it is of several systems, or this code has not its
+    Raises UserError if there is no such result, it is of several systems, or rn50 does not have its
     optimizer.
     """
     if os.path.exists(name):
-        return _of_logs(name, pathlib.Path(name))
+        return _claim_of_logs(name, pathlib.Path(name))
     if name.startswith("rcp/"):
         raise UserError(name, "claims no minutes", f"give {FORMS}")
     source, result = origin.find(name, FORMS), published.find(name, FORMS)
@@ -95,7 +100,9 @@ def claim_of(name: str) -> Claim:
     )
 
 
-def _of_logs(name: str, path: pathlib.Path) -> Claim:
+def _claim_of_logs(name: str, path: pathlib.Path) -> Claim:
+    """Return the claim of the logs at ``path``. Raises UserError as ``claim_of``, and for runs that may not
+    count."""
     systems = score.score([path])
     if len(systems) > 1:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
@@ -108,15 +115,15 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         problem = "its epochs were cut short by BENCHMARK_STEPS, so it claims nothing"
         raise UserError(name, problem, "name a result of whole epochs")
     counted.refuse_others(finished, saved.get("variables", {}))
-    about = saved.get("system") or tree.described(runs[0].file.parent)
-    model = about.get("accelerator_model_name") or about.get("host_processor_model_name")
+    facts = saved.get("system") or tree.described(runs[0].file.parent)
+    model = facts.get("accelerator_model_name") or facts.get("host_processor_model_name")
     return _claim(
         origin.find(name),
         ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(model or "not said"),
         accelerators=systems[0].accelerators or first.accelerators,
-        framework=str(sidecar.section(saved, "run").get("framework") or about.get("framework") or "not said"),
+        framework=str(sidecar.section(saved, "run").get("framework") or facts.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),
         saved=saved,
         refusal=systems[0].refusal,
@@ -124,15 +131,16 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
 
 
 def _claim(source: Origin, runs: Iterable[tuple[float | None, float | None]], **facts: Any) -> Claim:
-    """Return the claim of ``runs``, epochs and minutes.
+    """Return the claim of ``source``. ``runs`` are the (epochs, minutes) of its runs, with None for an
+    unknown number; ``facts`` are other fields of ``Claim``.
 
-    Hyperparameters missing from the logs are taken from the recipe that ``rn50 borrow --suggest`` ranks first
-    for its batch size. Raises UserError if no run reached the target.
+    Hyperparameters that the result does not log are taken from the recipe that ``rn50 borrow --suggest``
+    ranks first for its batch size. Raises UserError if no run reached the target.
     """
-    whole = [run for run in runs if all(run)]
-    if not whole:
+    complete = [run for run in runs if all(run)]
+    if not complete:
         raise UserError(source.name, "no run of it reached the target", f"give another result: {FORMS}")
-    epochs, minutes = map(list, zip(*whole, strict=True))
+    epochs, minutes = map(list, zip(*complete, strict=True))
     missing = [name for name in origin.NEEDED if name not in source.values]
     if missing and source.global_batch_size:
         optimizer = source.values.get("OPTIMIZER", "lars")

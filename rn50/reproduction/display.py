@@ -1,4 +1,5 @@
-"""Rows of a reproduction on a terminal."""
+"""Rows, (name, text), that ``rn50 reproduce`` prints of a ``Reproduction``: ``planned`` before anything runs,
+and ``found`` at the end."""
 
 from collections.abc import Iterator
 
@@ -13,18 +14,20 @@ _ANSWERS = {
     STOPPED: "No run was made: a minute's measurement is slower than expected.",
     PLANNED: "No run was made yet.",
 }
+"""Verdict -> answer to the question whether the result here is that of the claim."""
 Row = tuple[str, str]
 
 
 def answer(outcome: Reproduction) -> str:
-    """Return whether it is the same, in a sentence."""
+    """Return the verdict in a sentence, with the runs that missed the target and the results that are not
+    valid."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
     refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
 
 
 def planned(outcome: Reproduction) -> Iterator[Row]:
-    """Yield the rows that are known before anything runs, as (name, text)."""
+    """Yield the rows that are known before anything runs."""
     claim, here = outcome.claim, outcome.here
     epochs = " ".join(f"{value:g}" for value in claim.epochs)
     machine = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
@@ -41,7 +44,7 @@ def planned(outcome: Reproduction) -> Iterator[Row]:
 
 
 def found(outcome: Reproduction) -> Iterator[Row]:
-    """Yield the rows of what was measured and judged."""
+    """Yield the rows on the measurement, the runs and the verdict."""
     if outcome.measured:
         yield "measured", outcome.measured.words
         if outcome.measured.slow:

@@ -1,4 +1,8 @@
-"""Expectation of runs on this machine, before any is made."""
+"""Expectation of the runs on this machine, before any is made: epochs, minutes and images/s (``expected``).
+
+It comes from the claim's own runs where recipe or machine are the same, else from the models of ``rn50
+plan``, which are made of published results.
+"""
 
 import math
 import statistics
@@ -16,22 +20,23 @@ RATE = "images/s in training"
 
 
 class Expected(NamedTuple):
-    """The mean of the runs in one quantity."""
+    """Expectation for the mean of the runs in one quantity."""
 
     quantity: str
-    """epochs, minutes, images/s, or images/s in training: without evaluations and start-up."""
+    """epochs, minutes, images/s over the whole time, or images/s in training: without evaluations and
+    start-up."""
     value: Minutes | None
     """Expected mean; null: not known."""
     low: Minutes | None
-    """Lower end of its 95 % interval; null: not known."""
+    """Lower end of the 95 % interval of the mean; null: not known."""
     high: Minutes | None
-    """Upper end."""
+    """Upper end of the interval; null: not known."""
     basis: str
-    """Where it comes from, or why it is not known."""
+    """Source of the expectation, or the reason why it is not known."""
 
     @property
     def words(self) -> str:
-        """Return it in words."""
+        """The expectation in words."""
         if self.value is None:
             return f"{self.quantity}: not known, {self.basis}"
         interval = f" ({self.low:,.4g} to {self.high:,.4g})" if self.low is not None else ""
@@ -39,24 +44,27 @@ class Expected(NamedTuple):
 
 
 def expected(claim: Claim, here: Here, runs: int) -> list[Expected]:
-    """Return what to expect of so many runs."""
+    """Return the expectation in every quantity for the mean of so many runs."""
     epochs, rate = _epochs(claim, here, runs), _rate(claim, here, runs)
     return [epochs, rate, *_whole_runs(claim, here, runs, epochs, rate)]
 
 
-def _own(quantity: str, values: Sequence[float], runs: int, value: float | None = None) -> Expected:
-    """Return what the claim's own runs say, or of ``value``, which spreads as they do."""
+def _from_claim(quantity: str, values: Sequence[float], runs: int, value: float | None = None) -> Expected:
+    """Return the expectation that follows from the ``values`` of the claim's own runs. If ``value`` is not
+    None, that is the expected mean, with the relative spread of ``values``."""
     if len(values) < 2:
         basis = "its one run, which says nothing of the spread"
         return Expected(quantity, value or values[0], None, None, basis)
-    mean, (low, high) = statistics.geometric_mean(values), equivalence.of_more_runs(values, runs)
+    mean = statistics.geometric_mean(values)
+    low, high = equivalence.prediction_interval(values, runs)
     factor = value / mean if value else 1.0
     return Expected(quantity, mean * factor, low * factor, high * factor, f"its {len(values)} runs")
 
 
 def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
+    """Return the expectation of the epochs to the target."""
     if here.same_recipe:
-        return _own("epochs", claim.epochs, runs)
+        return _from_claim("epochs", claim.epochs, runs)
     prediction = here.prediction
     if prediction is None or not prediction.runs:
         mean = statistics.geometric_mean(claim.epochs)
@@ -66,24 +74,26 @@ def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
 
 
 def _rate(claim: Claim, here: Here, runs: int) -> Expected:
+    """Return the expectation of the images/s in training."""
     if here.same_speed and claim.training_rate:
-        return _own(RATE, claim.images_per_second, runs, claim.training_rate)
+        return _from_claim(RATE, claim.images_per_second, runs, claim.training_rate)
     gpus, planner = here.facts.gpus, SystemPlanner()
     name = chips.among(planner.accelerators, gpus[0].name) if gpus else None
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks
     rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
-    whole, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
+    of_all_ranks, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
-    return Expected(RATE, whole, whole / factor, whole * factor, basis)
+    return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
 
 
 def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Expected) -> Iterator[Expected]:
-    """Yield minutes and images/s of whole runs."""
+    """Yield the expectations of the minutes and the images/s of whole runs, given those of ``epochs`` and of
+    the ``rate`` in training."""
     if here.same_speed:
-        yield _own("minutes", claim.minutes, runs)
-        yield _own("images/s", claim.images_per_second, runs)
+        yield _from_claim("minutes", claim.minutes, runs)
+        yield _from_claim("images/s", claim.images_per_second, runs)
         return
     if epochs.value and rate.value and here.config.is_imagenet:
         ranks, evaluated = here.config.ranks, evaluations(epochs.value, None, None)

@@ -1,4 +1,5 @@
-"""The configuration of this machine that repeats a claim, and what cannot be equal."""
+"""``Here``, the configuration that repeats a claim on this machine, and its differences from the claim
+(``configure``)."""
 
 import pathlib
 import re
@@ -28,29 +29,31 @@ from rn50.settings.variables import Variable
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "STEP_MODE", "DGXNGPU", "DGXNNODES")
-"""Variables that decide the speed, shown beside the hyperparameters."""
+"""Variables that decide the speed. They are shown, as the hyperparameters are."""
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
-"""Variables beside the hyperparameters on which the epochs depend."""
+"""Variables other than the hyperparameters on which the epochs depend."""
 _GUESSED = {"EVAL_OFFSET", "EVAL_PERIOD", "NUMEPOCHS", "DECAY_EPOCHS"}
-"""Hyperparameters that no log has; they are guessed from the epochs of its evaluations."""
+"""Hyperparameters that no log has. For a published result they are guessed from the epochs of its
+evaluations."""
 
 
 class Here(NamedTuple):
-    """This machine and the configuration on it."""
+    """This machine and the configuration that repeats a claim on it."""
 
     machine: str
     """Machine, in one line."""
     config_file: str
-    """Configuration that repeats the claim."""
+    """File of the configuration that repeats the claim."""
     values: dict[str, str]
-    """Its hyperparameters, and what decides its speed."""
+    """Variables of the configuration that are hyperparameters or decide the speed."""
     same_machine: bool
-    """True if it has the accelerators of the claim, or without any its processors: speed is comparable."""
+    """True if this machine has the accelerators and processors of the claim, as far as these are known: only
+    then are speeds comparable."""
     same_recipe: bool
-    """True if batch size and data are those of the claim, and it logs its hyperparameters: epochs are
-    comparable."""
+    """True if hyperparameters, batch size and data are those of the claim, which logs all of them: only then
+    are epochs comparable."""
     differences: list[str]
-    """Differences that cannot be helped, in words."""
+    """Differences from the claim that cannot be avoided, in words."""
     prevented: list[Diagnosis]
     """Reasons that keep this machine from making the runs, with the remedy."""
     config: Hidden[Config]
@@ -59,16 +62,19 @@ class Here(NamedTuple):
 
     @property
     def same_speed(self) -> bool:
-        """Return whether minutes and images/s are comparable. A step takes another time with
-        another batch or image size."""
+        """True if minutes and images/s are comparable. Another batch or image size, which is another recipe,
+        changes the time of a step."""
         return self.same_machine and self.same_recipe
 
 
 def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here:
-    """Write the configuration into a folder, unless it is there: that of the claim's own runs if rn50 made
-    them, else its hyperparameters in ``base``, else a new one for this machine.
+    """Write the configuration that repeats a claim into a folder, unless the folder has it, and compare it
+    with the claim.
 
-    Raises UserError if there can be none.
+    If ``base`` is not None, the configuration is ``base`` with the claim's hyperparameters. Else it is that
+    of the claim's own runs if rn50 made them, and otherwise a new one for this machine.
+
+    Raises UserError if no configuration can be made.
     """
     machine, installed = hardware.read(), software.read()
     last = claim.origin.name.rstrip("/").rpartition("/")[2]
@@ -77,9 +83,9 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
     prediction = None
     if base:
         ranks = of_document(base).ranks
-        # The nearest multiple of the ranks.
-        batch = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
-        borrowed = borrow.borrow(claim.origin, base, batch)
+        # The multiple of the number of ranks that is nearest to the claim's batch size.
+        batch_size = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
+        borrowed = borrow.borrow(claim.origin, base, batch_size)
         text, prediction = borrowed.text, borrowed.prediction
     elif claim.variables:
         text = source.configuration(claim.saved, claim.origin.name, claim.variables.get("DATADIR", "/data"))
@@ -113,25 +119,26 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
 
 
 def _refuse_commands(document: Document) -> None:
-    """Raise UserError if a file that was there already, and may be somebody else's, does more than set
-    variables that rn50 reads or harmless ones of libraries."""
-    kept = document.assigned
-    odd = [*map(str, kept.not_read), *(kept.values.keys() - KNOWN_NAMES - HARMLESS)]
-    if odd:
-        problem = f"is not what was written there: {excerpt(odd[0])}"
+    """Raise UserError if a file that existed before, and may be a stranger's, does more than set variables
+    that rn50 reads or harmless variables of libraries."""
+    assigned = document.assigned
+    refused = [*map(str, assigned.not_read), *(assigned.values.keys() - KNOWN_NAMES - HARMLESS)]
+    if refused:
+        problem = f"is not what was written there: {excerpt(refused[0])}"
         raise UserError(document.path, problem, "give another --output")
 
 
 def _other_data(claim: Claim, config: Config) -> bool:
-    """Return whether the certificates of both data sets say that they are not the same."""
+    """Return True if the data set here and that of the claim have certificates with different hashes."""
     ours = certificate.read(pathlib.Path(config.data.folder))
-    sides = claim.saved.get("data certificate"), ours.content if ours else {}
-    hashes = [side.get("set_sha256") for side in sides if isinstance(side, dict)]
+    certificates = claim.saved.get("data certificate"), ours.content if ours else {}
+    hashes = [content.get("set_sha256") for content in certificates if isinstance(content, dict)]
     return len(hashes) > 1 and hashes[0] != hashes[1] and all(isinstance(digest, str) for digest in hashes)
 
 
 def _changed(claim: Claim, config: Config) -> list[str]:
-    """Return the variables on which epochs depend that are, or may be, others here than in the claim."""
+    """Return a phrase on each variable on which the epochs depend and whose value here is, or may be, another
+    than in the claim."""
     saved = {name: claim.variables[name] for name in (*writing.GROUP, *_TASK) if name in claim.variables}
     guessed = _GUESSED if saved else ()
     texts = ((name, text) for name, text in claim.origin.values.items() if name not in guessed)
@@ -139,7 +146,7 @@ def _changed(claim: Claim, config: Config) -> list[str]:
     ours = {**dict.fromkeys((*writing.GROUP, *_TASK), "not set"), **config.as_environment()}
     theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
     names = [name for name in theirs if ours[name] != theirs[name] and name != "BATCHSIZE"]
-    if config.run.initial_weights and "INITIAL_WEIGHTS" not in names:  # nobody compared the files
+    if config.run.initial_weights and "INITIAL_WEIGHTS" not in names:  # files of one name may differ
         names.append("INITIAL_WEIGHTS")
     return [f"{name}={theirs[name]} there, {ours[name]} here" for name in names]
 

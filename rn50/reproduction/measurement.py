@@ -1,4 +1,5 @@
-"""A minute of training before any run, and the slow part where it is slower than expected."""
+"""Measure a minute of training before any run, and name the slow part if it is slower than expected
+(``measure``)."""
 
 import pathlib
 from typing import NamedTuple
@@ -14,42 +15,48 @@ from rn50.speed.cell import REAL, SYNTHETIC, Cell
 from rn50.speed.networks import OURS
 
 SECONDS, ROUNDS = 40, 5
+"""Seconds of the measurement of training, and rounds in which real and synthetic data take turns."""
 STAGES_S = 30
+"""Seconds of the measurement of the stages of the input, which is made only if the input is slow."""
 MUCH = 0.2
-"""Share of a step that the all-reduce may take before it is named as the slow part."""
-_KEPT = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
+"""Fraction of a step beyond which the all-reduce is named as the slow part."""
+_SAVED = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
+"""Names of the numbers in the file in which a measurement is kept."""
 
 
 class Measurement(NamedTuple):
-    """Speed of a minute of training."""
+    """Speed of training, measured for a minute."""
 
     real: Rates
     """images/s of training on real data."""
     synthetic: Rates
     """images/s of training on a synthetic batch."""
     communication: float
-    """Share of a step that the all-reduce alone would take."""
+    """Time of the all-reduce alone as a fraction of the time of a step."""
     slow: str = ""
-    """The slow part and by how much, in words; empty: it is as fast as expected, or nothing is expected."""
+    """The slow part, and how slow it is, in words; empty: training is as fast as expected, or nothing is
+    expected."""
     remedy: str = ""
+    """Advice on the slow part; empty as `slow`."""
 
     @property
     def words(self) -> str:
-        """Return the figures in words."""
+        """The figures in words."""
         real, synthetic = (f"{rates.median:,.0f}" for rates in (self.real, self.synthetic))
         all_reduce = f", all-reduce {self.communication:.1%} of a step" if self.communication else ""
         return f"{real} images/s on real data, {synthetic} on a synthetic batch{all_reduce}"
 
 
 def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement:
-    """Time training for about a minute, unless the folder has it from before. ``expected`` is its images/s.
+    """Time training for about a minute, or return an earlier measurement of this configuration that the
+    folder has. ``expected`` is the expectation of the images/s in training.
 
-    Raises UserError if it cannot be measured.
+    Raises UserError if training cannot be measured.
     """
     config = here.config
     file, log = folder / f"measured-{config.sha256[:12]}.json", folder / "measured.log"
     if file.exists():
-        return _kept(file)
+        return _read(file)
     run, batch = config.run, config.hyperparameters.batch_size
     timed = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(timed, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
@@ -57,17 +64,17 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
         raise UserError(here.config_file, result.failure, f"see {log}")
     measured = Measurement(result.rates[REAL], result.rates[SYNTHETIC], result.step.communication or 0.0)
     slow, remedy = _slow(here, expected, measured, folder)
-    if not slow:  # what is slow may be mended, and is measured again
+    if not slow:  # a slow measurement is not kept, because the user may mend the cause and measure again
         numbers = [*measured.real, *measured.synthetic, measured.communication]
-        worker.write_json(file, dict(zip(_KEPT, numbers, strict=True)))
+        worker.write_json(file, dict(zip(_SAVED, numbers, strict=True)))
     return measured._replace(slow=slow, remedy=remedy)
 
 
-def _kept(file: pathlib.Path) -> Measurement:
-    """Return a measurement that was kept. Raises UserError if the file has none."""
+def _read(file: pathlib.Path) -> Measurement:
+    """Return the measurement in a file. Raises UserError if the file has none."""
     remedy = "remove it, and the same command measures again"
     content = files.read_json(file, remedy=remedy)
-    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in _KEPT]
+    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in _SAVED]
     valid = [number for number in numbers if number is not None and 0 <= number < 1e12]
     if len(valid) < len(numbers):
         raise UserError(file, "is not what rn50 measured", remedy)
@@ -75,14 +82,14 @@ def _kept(file: pathlib.Path) -> Measurement:
 
 
 def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:
-    """Return the slow part and the remedy, nothing where training is as fast as expected."""
+    """Return the fields ``slow`` and ``remedy`` of a measurement."""
     least, config = expected.low, here.config_file
     real, synthetic, communication, *_ = measured
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
-    # Where even synthetic data is too slow, as under other load, the input is still to blame if real data
-    # is less than half as fast.
+    # If training is too slow even on synthetic data, for example under other load, the input is still to
+    # blame where real data make it less than half as fast.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
         alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here, folder)}"
         text = f"the input: training makes {behind}, and {alone}"
@@ -95,7 +102,7 @@ def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib
 
 
 def _stages(here: Here, folder: pathlib.Path) -> str:
-    """Return which stage of the input is slow, nothing where that cannot be measured."""
+    """Return a phrase on the slowest stage of the input; empty if the stages cannot be measured."""
     rate = profile.rate(here.config, STAGES_S, ROUNDS, folder / "stages.log")
     if rate is None:
         return ""

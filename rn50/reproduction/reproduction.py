@@ -1,4 +1,6 @@
-"""Reproduce a result: expect, measure, run, judge (``rn50 reproduce``)."""
+"""Steps of ``rn50 reproduce``, in the order in which the verb calls them: ``plan``, ``measured``, ``run``
+with ``judge``. Each returns the ``Reproduction`` with what it added.
+"""
 
 import pathlib
 from typing import Annotated, NamedTuple
@@ -20,22 +22,24 @@ from rn50.speed import worker
 from rn50.terminal import counted
 
 CLAIM, RESULTS = "claim.json", "results"
+"""Names of the file with the claim, and of the folder of the runs, in the folder of a reproduction."""
 STOPPED, PLANNED = "stopped", "planned"
+"""Verdicts before any run was made."""
 
 
 class Judged(NamedTuple):
-    """A quantity of the runs beside the claimed one."""
+    """Comparison of our runs with the claimed runs in one quantity."""
 
     quantity: str
     """epochs, minutes, or images/s."""
     comparable: bool
-    """False: this machine or recipe is another one, so that it decides nothing."""
+    """False: this machine or recipe is another one, so that the quantity has no influence on the verdict."""
     equivalence: Equivalence | None
-    """null: one side has fewer than two runs."""
+    """Test of the two sets of runs; null: the claim or the result here has fewer than two runs."""
 
     @property
     def words(self) -> str:
-        """Return it in words."""
+        """The comparison in words."""
         e = self.equivalence
         if e is None:
             return f"{self.quantity}: fewer than two runs on one side, which cannot tell"
@@ -51,38 +55,41 @@ class Judged(NamedTuple):
 
 
 class Reproduction(NamedTuple):
-    """A claim, what was expected and what was found."""
+    """A claim, the expectation, the measurement and the verdict on the runs."""
 
     claim: Claim
     here: Here
     margin: float
-    """Ratio less 1 up to which two means count as equivalent."""
+    """Largest ratio of two means, less 1, at which they count as equivalent."""
     expected: list[Expected]
     measured: Measurement | None
     """null: nothing was measured yet."""
     judged: list[Judged]
-    """Empty: no runs were made."""
+    """Comparisons with the claimed runs; empty: no run was made, or none reached the target."""
     missed: int
-    """Runs here that missed the target."""
+    """Number of runs here that missed the target."""
     verdict: str
-    """equivalent, different or undecided; stopped: the measurement stopped it; planned: nothing was run."""
+    """equivalent, different or undecided; stopped: the measurement was too slow; planned: nothing was run."""
     why: list[str]
-    """Differences that can matter: those of `here`, then those of what both sides logged and saved."""
+    """Differences that can matter: those of `here`, then settings that differ between the claimed runs and
+    ours, as logged and saved."""
     next: str
-    """Next step."""
+    """Advice on the next step."""
     refused: dict[Annotated[str, "side"], str]
-    """Verdict of `rn50 score` on the claim, or on the result here, where their logs are no valid result; then
+    """Verdicts of `rn50 score` that logs are no valid result, by `claim` and `result here`. If there is one,
     the verdict is undecided."""
 
 
 def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, margin: float) -> Reproduction:
-    """Return claim, configuration and expectation, and write the configuration into a folder.
+    """Return claim, configuration and expectation, and write claim and configuration into ``folder``.
+    ``source`` and ``base`` are as for ``claim_of`` and ``configure``, ``runs`` is the number of runs to make.
 
-    Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
+    Raises UserError if the source claims nothing that could be reproduced, or the folder has another claim.
     """
     claim = claim_of(source)
-    of_base = f"{base.path.resolve()}, SHA-256 {files.sha256(base.path)}" if base else None
-    file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": of_base})
+    base_text = f"{base.path.resolve()}, SHA-256 {files.sha256(base.path)}" if base else None
+    file = folder / CLAIM
+    content = worker.json_text({**as_json(claim), "on": base_text})
     files.make_folder(folder, worker.REMEDY)
     if file.exists() and files.read_text(file) != content:
         raise UserError(file, "of another claim or --on", worker.REMEDY)
@@ -104,7 +111,8 @@ def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, ma
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
-    """Return it with a minute's measurement: stopped where that is too slow."""
+    """Return the reproduction with a minute's measurement, and with the verdict STOPPED if that is too
+    slow."""
     _runs(planned, folder / RESULTS)
     rate = next(row for row in planned.expected if row.quantity == RATE)
     measurement = measure(planned.here, rate, folder)
@@ -114,39 +122,40 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
-    """Make the runs, unless they are there, and judge them. Exits as ``rn50 run`` does where that fails."""
-    file, ours = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
-    status = watch.make_missing(file, folder / RESULTS, runs, as_json, **ours)
+    """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
+    file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
+    status = watch.make_missing(file, folder / RESULTS, runs, as_json, **environment)
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)
 
 
 def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
-    """Return the runs of the claim and those in a folder. Raises UserError for one there that is not a run
-    here of the configuration that repeats the claim."""
-    logs = before.claim.logs, sorted(results.glob("result_*.txt"))
-    claimed, ours = ([read_run(file) for file in side] for side in logs)
+    """Return the runs of the claim, and our runs, whose folder is ``results``. Raises UserError if one of
+    ours has not the configuration that repeats the claim, or is a copy."""
+    claimed = [read_run(file) for file in before.claim.logs]
+    ours = [read_run(file) for file in sorted(results.glob("result_*.txt"))]
     refuse_others(ours, before.here.config.as_environment(), claimed)
     return claimed, ours
 
 
 def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
-    """Judge the runs in a folder by the claim. Raises UserError as ``_runs`` does."""
-    claim, here, runs = before.claim, before.here, _runs(before, results)
+    """Judge our runs, whose folder is ``results``, by the claim. Raises UserError as ``_runs`` does."""
+    claim, here = before.claim, before.here
+    runs = _runs(before, results)
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []
     if missed < len(system.runs):
         ours = claim_of(str(results))
-        for quantity, of_claim, of_runs, comparable in (
+        for quantity, claimed_values, our_values, comparable in (
             ("epochs", claim.epochs, ours.epochs, here.same_recipe),
             ("minutes", claim.minutes, ours.minutes, here.same_speed),
             ("images/s", claim.images_per_second, ours.images_per_second, here.same_speed),
         ):
-            enough = min(len(of_claim), len(of_runs)) > 1
-            pair = equivalence.judge(of_claim, of_runs, before.margin) if enough else None
-            judged.append(Judged(quantity, comparable, pair))
+            enough = min(len(claimed_values), len(our_values)) > 1
+            tested = equivalence.judge(claimed_values, our_values, before.margin) if enough else None
+            judged.append(Judged(quantity, comparable, tested))
     refused = before.refused | ({"result here": system.refusal} if system.refusal else {})
     verdict = UNDECIDED if refused else _verdict(judged, missed, here.same_recipe)
     settings = compare.settings(*runs) if claim.logs else ()
@@ -161,13 +170,15 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
 
 
 def _verdict(judged: list[Judged], missed: int, same_recipe: bool) -> str:
-    decided = [row.equivalence.verdict for row in judged if row.comparable and row.equivalence]
-    if DIFFERENT in decided or (missed > 1 and same_recipe):
+    """Return the verdict on the whole from the verdicts in the comparable quantities."""
+    verdicts = {row.equivalence.verdict for row in judged if row.comparable and row.equivalence}
+    if DIFFERENT in verdicts or (missed > 1 and same_recipe):
         return DIFFERENT
-    return EQUIVALENT if decided and set(decided) == {EQUIVALENT} and not missed else UNDECIDED
+    return EQUIVALENT if verdicts == {EQUIVALENT} and not missed else UNDECIDED
 
 
 def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
+    """Return the advice on the next step after ``runs`` runs."""
     if verdict == EQUIVALENT:
         return "nothing: it is reproduced, as far as this machine can tell"
     if verdict == DIFFERENT:

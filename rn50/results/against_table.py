@@ -1,8 +1,9 @@
-"""``rn50 score --against``: hold a table of results against the scores of their logs.
+"""``rn50 score --against``: compare a table of results with the scores of their logs (``hold``).
 
-The table is the CSV of the official summarizer (``mlperf_logging.result_summarizer``), or another one with
-columns for submitter, system and minutes, as ``rn50 score --csv`` and the table of published results have.
-Minutes are equal if they round to the digits of the table, of which four count.
+The table is the CSV of the official summarizer (``mlperf_logging.result_summarizer``), or another CSV with
+columns for submitter, system and minutes, such as the output of ``rn50 score --csv`` or the table of
+published results. Minutes are equal if those of the logs round to those of the table, at its number of
+decimals or at four if it has more.
 """
 
 import csv
@@ -25,57 +26,58 @@ _MINUTES = ("resnet", "scaled_minutes", "olympic_minutes")
 
 
 class Row(NamedTuple):
-    """A row of a table, with its minutes as written."""
+    """A row of a table."""
 
     submitter: str
     system: str
     minutes: str
+    """Minutes as written in the table."""
 
-    def equals(self, of_logs: float | None) -> bool:
-        """Return whether minutes round to those of the row."""
-        digits = min(len(self.minutes.partition(".")[2]), 4)
-        return of_logs is not None and abs(of_logs - float(self.minutes)) < 0.51 / 10**digits
+    def equals(self, logged_minutes: float | None) -> bool:
+        """Return whether the minutes of logs round to those of the row; 0.51 allows for rounding errors."""
+        decimals = min(len(self.minutes.partition(".")[2]), 4)
+        return logged_minutes is not None and abs(logged_minutes - float(self.minutes)) < 0.51 / 10**decimals
 
 
 class Held(NamedTuple):
-    """Result of the logs, or row of the table."""
+    """A result of the logs with its row of the table, or one of the two without the other."""
 
     name: str
     """Submitter and system."""
     logs: Minutes | None
-    """Minutes of the logs, scaled by reference convergence where the round scales; null: no logs, or no
-    score."""
+    """Minutes of the logs, scaled by reference convergence in rounds that scale scores; null: there are no
+    logs, or they have no score."""
     table: float | None
     """Minutes of the table; null: it has no such row."""
     difference: str | None
-    """Difference, in words; null: none."""
+    """Difference between logs and table, in words; null: there is none."""
     refusal: str | None
-    """Why the logs make no valid result; null: they do, or there are none."""
+    """Reason why the logs make no valid result; null: they do, or there are none."""
 
 
 class Against(NamedTuple):
-    """A table and the logs."""
+    """Comparison of a table with the results of logs."""
 
     table: pathlib.Path
-    """The table."""
+    """File of the table."""
     differences: int
-    """Results and rows that differ."""
+    """Number of ``results`` with a difference."""
     results: Sequence[Held]
     """Every result of the logs, then the rows without logs."""
 
 
 def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
-    """Hold a table against scores. Where several rows have the name of a result, or several results that of
-    a row, those of the nearest minutes belong together.
+    """Compare a table with the scores of logs. If several rows have the name of a result, or several results
+    have the name of a row, the pairs with the nearest minutes belong together.
 
     Raises:
         UserError: the table cannot be read or has no minutes of ResNet-50.
     """
-    rows, row_of, times = _rows(table), dict[int, Row](), []
-    pairs = []
+    rows, row_of = _rows(table), dict[int, Row]()
+    times = [system.scaled_minutes or system.olympic_minutes for system in scores]
+    pairs = []  # (difference in minutes, index of the result, row)
     for i, system in enumerate(scores):
         submitters, systems = _names(system)
-        times.append(system.scaled_minutes or system.olympic_minutes)
         fitting = (r for r in rows if _folded(r.submitter) in submitters and _folded(r.system) in systems)
         pairs += [(abs(float(row.minutes) - (times[i] or 0)), i, row) for row in fitting]
     for _, i, row in sorted(pairs):
@@ -83,14 +85,15 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
             row_of[i] = row
             rows.remove(row)
     held = [_held(system, times[i], row_of.get(i)) for i, system in enumerate(scores)]
-    held += [Held(_name(*row[:2]), None, float(row.minutes), "no logs", None) for row in rows]
+    held += [Held(_name(r.submitter, r.system), None, float(r.minutes), "no logs", None) for r in rows]
     return Against(table, sum(row.difference is not None for row in held), held)
 
 
 def _rows(table: pathlib.Path) -> list[Row]:
-    """Return the rows of a table that have minutes, each once."""
+    """Return the rows of a table that have minutes, without repetitions."""
     text = files.read_text(table, remedy=_REMEDY, errors="replace").removeprefix("\ufeff")
-    lines, rows = csv.DictReader(io.StringIO(text)), dict[Row, None]()
+    lines = csv.DictReader(io.StringIO(text))
+    rows: dict[Row, None] = {}
     try:
         lines.fieldnames = [_folded(name) for name in lines.fieldnames or ()]
         if "system" not in lines.fieldnames or not {*_MINUTES} & {*lines.fieldnames}:
@@ -98,7 +101,7 @@ def _rows(table: pathlib.Path) -> list[Row]:
         for cells in lines:
             value = next((cells[name].strip() for name in _MINUTES if cells.get(name)), "")
             submitter = _name(cells.get("round"), cells.get("submitter") or cells.get("organisation"))
-            # Several descriptions may have one system_name, which the column system has.
+            # The column system has the system_name of the description, which several descriptions may share.
             described = re.search(r"/systems/([^/]+)\.json", cells.get("details_url") or "")
             if value not in ("", "-") and math.isfinite(float(value)):
                 rows[Row(submitter, described[1] if described else cells["system"] or "", value)] = None
@@ -108,30 +111,34 @@ def _rows(table: pathlib.Path) -> list[Row]:
 
 
 def _name(*parts: str | None) -> str:
+    """Return the parts of a name that are not empty, joined by slashes."""
     return "/".join(part.strip() for part in parts if part)
 
 
 def _folded(text: Any) -> str:
+    """Return a name for comparison: without spaces, in small letters."""
     return "".join(str(text or "").split()).casefold()
 
 
 def _names(system: SystemScore) -> tuple[set[str], set[str]]:
-    """Return the submitters and the systems that a row may name for a result; a table may have none."""
+    """Return the submitters and the systems, ``_folded``, that a row of this result may name. The submitter
+    may be empty, because a table may have no such column."""
     log, described = system.runs[0].log, tree.described(system.runs[0].file.parent)
-    by = (system.submitter or "").rpartition("/")[2]
-    submitters = ("", system.submitter, by, log.org, described.get("submitter"))
+    organisation = (system.submitter or "").rpartition("/")[2]
+    submitters = ("", system.submitter, organisation, log.org, described.get("submitter"))
     systems = (system.system, system.name, log.platform, described.get("system_name"))
     return {*map(_folded, submitters)}, {*map(_folded, systems)}
 
 
-def _held(system: SystemScore, of_logs: float | None, row: Row | None) -> Held:
-    difference = "not in the table" if of_logs and not row else None
-    if row and not row.equals(of_logs):
-        scaled, unscaled = minutes(of_logs), minutes(system.olympic_minutes)
-        without = f" ({unscaled} unscaled)" * (scaled != unscaled)
-        difference = f"{scaled} minutes by the logs{without}, {row.minutes} in the table"
-    of_table = float(row.minutes) if row else None
-    return Held(_name(system.submitter, system.name), of_logs, of_table, difference, system.refusal)
+def _held(system: SystemScore, logged_minutes: float | None, row: Row | None) -> Held:
+    """Return a result with its row of the table, None if it has none."""
+    difference = "not in the table" if logged_minutes and not row else None
+    if row and not row.equals(logged_minutes):
+        scaled, unscaled = minutes(logged_minutes), minutes(system.olympic_minutes)
+        remark = f" ({unscaled} unscaled)" * (scaled != unscaled)
+        difference = f"{scaled} minutes by the logs{remark}, {row.minutes} in the table"
+    name, table_minutes = _name(system.submitter, system.name), float(row.minutes) if row else None
+    return Held(name, logged_minutes, table_minutes, difference, system.refusal)
 
 
 def print_differences(outcome: Against, console: Terminal) -> None:
@@ -139,5 +146,5 @@ def print_differences(outcome: Against, console: Terminal) -> None:
     for row in outcome.results:
         if texts := [text for text in (row.difference, row.refusal) if text]:
             console.print(f"{row.name}: {'; '.join(texts)}")
-    differ, every = counted(outcome.differences, "difference"), counted(len(outcome.results), "result")
-    console.print(f"{outcome.table}: {differ} in {every}")
+    differences = counted(outcome.differences, "difference")
+    console.print(f"{outcome.table}: {differences} in {counted(len(outcome.results), 'result')}")

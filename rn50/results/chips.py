@@ -1,4 +1,5 @@
-"""Accelerator names: one spelling for the many that submitters and ``nvidia-smi`` write."""
+"""Names of accelerators: ``name`` turns the many spellings of submitters and ``nvidia-smi`` into one, and
+``find``, ``among`` and ``nearest`` look a name up."""
 
 import difflib
 import itertools
@@ -11,18 +12,21 @@ from rn50.results.published import PublishedResult
 _NOT_THE_MODEL = re.compile(
     r"\(.*?\)|\b(nvidia|tesla|geforce|amd|radeon|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE
 )
-"""Maker, family, watts, cooling, and part numbers of boards that come in one kind only."""
+"""Parts of a spelling that are no part of the name: maker, family, watts, cooling, and part numbers of boards
+of which there is only one kind."""
 _SXM = re.compile(r"\b(SXM\d?|HBM3)\b", re.IGNORECASE)
-"""Boards, which ``nvidia-smi`` names by their memory."""
+"""Spellings of SXM, which ``nvidia-smi`` gives as the kind of memory."""
 _MEMORY = re.compile(r"\d+GB", re.IGNORECASE)
 _BOARD = re.compile(rf"-(SXM|PCIe|{_MEMORY.pattern}).*")
+"""End of a name, which tells the board or the memory: the model stands before it."""
 _ALSO_CALLED = {
-    "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; its system has SXM boards
+    "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; the system has SXM boards
     "A30-PCIe-24GB": "A30",
     "H100-PCIe": "H100-PCIe-80GB",
     "H200": "H200-SXM-141GB",  # by nvidia-smi, which calls the card an H200 NVL
     "TPU": "TPU-v4",  # according to the names of the systems
 }
+"""Names of which a spelling lacks a part -> full name."""
 NOBODY = "nobody published a result with it"
 
 
@@ -31,37 +35,40 @@ class UnknownError(UserError):
 
 
 def name(model: str) -> str:
-    """Return the one-word form of an ``accelerator_model_name``, or of what ``nvidia-smi`` says:
-    ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``, ``A100-PCIe-80GB`` for ``NVIDIA A100 80GB
-    PCIe``."""
+    """Return the name of an accelerator, one word, from a spelling of it: an ``accelerator_model_name`` or
+    the output of ``nvidia-smi``. The name is ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)`` and
+    ``A100-PCIe-80GB`` for ``NVIDIA A100 80GB PCIe``."""
     word = _word(model)
     return _ALSO_CALLED.get(word, word)
 
 
 def _word(model: str) -> str:
+    """Return the name of an accelerator, possibly a part of it (see ``_ALSO_CALLED``)."""
     words = _NOT_THE_MODEL.sub(" ", model).replace("-", " ").split()
     word = "-".join(sorted(words, key=lambda word: bool(_MEMORY.fullmatch(word))))
     return re.sub("PCIe", "PCIe", _SXM.sub("SXM", word), flags=re.IGNORECASE)
 
 
 def is_card(accelerator: str) -> bool:
-    """Return whether an accelerator, by its ``name``, is a card in a slot, not a board of its maker's own."""
+    """Return whether an accelerator, by its ``name``, is a PCIe card, not a board for its maker's own
+    socket."""
     return not re.search(r"SXM|TPU|Gaudi|IPU|Ascend", accelerator)
 
 
 def known(results: Iterable[PublishedResult]) -> list[str]:
-    """Return the names in ``results``, each once, those with the most results first."""
+    """Return the names of the accelerators of ``results``, those with the most results first."""
     names = [name(result.accelerator_model) for result in results if result.accelerator_model]
     return sorted(set(names), key=lambda accelerator: (-names.count(accelerator), accelerator))
 
 
 def find(query: str, names: Iterable[str]) -> str:
-    """Return the one of ``names`` that equals ``query`` or has its words, whole and in a row: H20 is no H200.
-    Spaces, dashes, case and the unit of memory do not matter.
+    """Return the name among ``names`` that equals ``query``, or that contains all words of ``query`` in a
+    row. Words match as a whole, so that H20 does not match H200. Spaces, dashes, case and the unit of memory
+    do not matter.
 
     Raises:
-        UnknownError: none does.
-        UserError: several do.
+        UnknownError: no name does.
+        UserError: several names do.
     """
     names = list(names)
     sought = {_plain(query), _plain(_word(query))} - {""}
@@ -80,14 +87,15 @@ def find(query: str, names: Iterable[str]) -> str:
 
 
 def among(names: Iterable[str], model: str) -> str | None:
-    """Return the one of ``names`` that is the ``name`` of a model, or None."""
+    """Return the name among ``names`` that is the ``name`` of a spelling ``model``; None if none is."""
     sought = name(model).lower()
     return next((accelerator for accelerator in names if accelerator.lower() == sought), None)
 
 
 def nearest(model: str, names: Iterable[str]) -> str:
-    """Return the one of ``names``, those with the most results first, whose whole name or model is most alike
-    that of a model; "" if none is."""
+    """Return the name among ``names`` that resembles the ``name`` of a spelling ``model`` most, with its
+    board and memory or without; "" if none resembles it. Of names that are equal without board and memory,
+    the first counts."""
     names = list(names)
     whole = {accelerator.lower(): accelerator for accelerator in names}
     models = {_BOARD.sub("", accelerator).lower(): accelerator for accelerator in reversed(names)}
@@ -96,12 +104,13 @@ def nearest(model: str, names: Iterable[str]) -> str:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """Yield the words of a name, and every row of them, with and without the unit of memory at the end."""
-    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())  # Ascend910 is two
+    """Yield every sequence of consecutive words of a name, with and without the unit of memory at its end."""
+    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())  # Ascend910 is two words
     for first, last in itertools.combinations(range(len(words) + 1), 2):
-        row = "".join(words[first:last])
-        yield from (row, row.removesuffix("gb"))
+        sequence = "".join(words[first:last])
+        yield from (sequence, sequence.removesuffix("gb"))
 
 
 def _plain(text: str) -> str:
+    """Return the letters, in small, and the digits of a text."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

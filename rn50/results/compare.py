@@ -1,5 +1,9 @@
-"""Compare results: what differs, by how much, and whether so few runs can show it (method:
-``significance.py``)."""
+"""Compare every result of a list with the first: quantities, settings, and whether the few runs of each
+result show a difference.
+
+``rn50 compare`` calls ``compared_results`` and ``compare``, ``rn50 report`` calls ``compare``, and
+``rn50 reproduce`` calls ``settings``. The statistical tests are those of ``significance.py``.
+"""
 
 import hashlib
 import math
@@ -7,7 +11,7 @@ import os
 import pathlib
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,13 +40,15 @@ QUANTITIES = {
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
 _TO_TARGET = ("epochs", "minutes", "kilojoules")
-"""Quantities that say nothing of two targets; of one target that both reached accuracy says nothing."""
+"""Quantities measured up to the target. They are not compared where the two results have different targets.
+Accuracy is not compared where both results reached the same target, because it is then about the target."""
 
 SAME_LOGS = "the same logs"
 """Text for two results whose logs are the same, byte for byte."""
 
 OTHER_PACKAGES = "packages that do not compute"
-"""Name of a setting: their number and a hash of their names and versions, which would fill pages."""
+"""Name of the setting that stands for all packages that do not compute. Its value is their number and a hash
+of their names and versions, because the whole list would fill pages."""
 _VARIABLE_OF_LOGGED = {
     **{row.shown: VARIABLE_OF.get(field) for field, row in HYPERPARAMETERS.items()},
     "organisation": "SUBMISSION_ORG",
@@ -52,80 +58,83 @@ _VARIABLE_OF_LOGGED = {
 }
 """Name of a logged setting -> the variable that sets it."""
 _PUBLISHED = re.compile(r"v\d\.\d/", re.IGNORECASE)
-_OF_A_RUN = RUNS_OWN_NAMES | {"seed", "precision_reason"}
+"""Beginning of the name of a published result, like v1.0/Inspur/nf5688m6_mxnet."""
+_NOT_SETTINGS = RUNS_OWN_NAMES | {"seed", "precision_reason"}
 """Names that are not settings of a result, because every run has its own value."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in one quantity: the means over the runs, its interval and p-value."""
+    """Difference between the means of two results in one quantity, with its interval and p-value."""
 
     quantity: str
-    """epochs, minutes, images_per_second or kilojoules; accuracy in place of what is up to the target, where
-    the targets differ or one was not reached."""
+    """epochs, minutes, images_per_second, kilojoules or accuracy. Epochs, minutes and kilojoules are absent
+    where the targets differ; accuracy is present only there, or where a result did not reach its target."""
     first: float
-    """Mean of the first."""
+    """Mean over the runs of the first result."""
     second: float
-    """Mean of the other."""
+    """Mean over the runs of the other result."""
     runs: tuple[int, int]
-    """Runs of both."""
+    """Number of runs of the first and of the other result."""
     difference: float
     """second - first."""
     low: float | None
-    """Lower end of its interval, which allows for all tests made at once; null: a side has fewer than two
-    runs, or neither has any spread."""
+    """Lower end of the interval of the difference. The interval allows for all tests made at once; null: a
+    result has fewer than two runs, or the runs of each result are all equal."""
     high: float | None
-    """Upper end."""
+    """Upper end of the interval; null as `low`."""
     p: float
     """p-value of this test alone."""
     p_adjusted: float
-    """Corrected for all tests made at once."""
+    """p-value corrected for all tests made at once."""
     shown: bool
-    """True if the runs show a difference: `p_adjusted` is below 5 %, and 0 lies outside the interval where
-    there is one."""
+    """True if the runs show a difference: `p_adjusted` is below 5 %, and the interval, if any, excludes 0."""
     sentence: str
-    """The same in words."""
+    """The difference and its significance in words."""
 
 
 class Split(NamedTuple):
-    """The difference of two means of the minutes, split without a rest into that by epochs and that by the
-    time of an epoch.
+    """The difference of two mean times in minutes, split into a part due to the number of epochs and a part
+    due to the time of an epoch. The two parts add up to the difference.
 
-    Minutes are the product of both; each has the share that its logarithm has (the logarithmic mean Divisia
-    index of B. W. Ang, Energy Policy 32, 2004).
+    The minutes are the product of epochs and minutes per epoch. The difference is divided in proportion to
+    the logarithms of their ratios (logarithmic mean Divisia index of B. W. Ang, Energy Policy 32, 2004).
     """
 
     first: Minutes
-    """Mean minutes of the first, of the runs that reached the target."""
+    """Mean minutes of the first result's runs that reached the target."""
     second: Minutes
-    """Mean minutes of the other."""
+    """Mean minutes of the other result's runs that reached the target."""
     epochs: tuple[float, float]
-    """Mean epochs of both."""
+    """Mean epochs of the first and of the other result."""
     by_epochs: Minutes
-    """Minutes that the epochs add."""
+    """Minutes of the difference that are due to the number of epochs."""
     by_speed: Minutes
-    """Minutes that the time of an epoch, evaluations included, adds."""
+    """Minutes of the difference that are due to the time of an epoch, evaluations included."""
 
     @classmethod
-    def of(cls, minutes: Sequence[float], epochs: Sequence[float]) -> "Split":
-        """Split the difference of two ``minutes``; all four are above 0."""
-        ratio, of_epochs = (math.log(after / before) for before, after in (minutes, epochs))
-        a_unit = (minutes[1] - minutes[0]) / ratio if ratio else minutes[0]  # the logarithmic mean of both
-        shares = a_unit * of_epochs, a_unit * (ratio - of_epochs)
-        return cls(minutes[0], minutes[1], (epochs[0], epochs[1]), *shares)
+    def from_means(cls, minutes: Sequence[float], epochs: Sequence[float]) -> "Split":
+        """Return the split for mean ``minutes`` and ``epochs``: two values each (first result, other result),
+        all above 0."""
+        log_ratio, log_epochs = (math.log(after / before) for before, after in (minutes, epochs))
+        logarithmic_mean = (minutes[1] - minutes[0]) / log_ratio if log_ratio else minutes[0]
+        by_epochs = logarithmic_mean * log_epochs
+        by_speed = logarithmic_mean * (log_ratio - log_epochs)
+        return cls(minutes[0], minutes[1], (epochs[0], epochs[1]), by_epochs, by_speed)
 
     @property
     def sentence(self) -> str:
         """Return the split in words: in factors where the minutes more than double, else in percent of the
-        first."""
-        total, by_epochs = self.second / self.first, self.epochs[1] / self.epochs[0]
-        shares = (total - 1, self.by_epochs / self.first, self.by_speed / self.first)
-        whole, of_epochs, of_speed = (f"{share:+.2%}" for share in shares)
-        if total > 2:
-            whole, of_epochs, of_speed = map(_times, (total, by_epochs, total / by_epochs))
+        first result's minutes."""
+        ratio, epochs_ratio = self.second / self.first, self.epochs[1] / self.epochs[0]
+        if ratio > 2:
+            parts = [_times(factor) for factor in (ratio, epochs_ratio, ratio / epochs_ratio)]
+        else:
+            shares = (ratio - 1, self.by_epochs / self.first, self.by_speed / self.first)
+            parts = [f"{share:+.2%}" for share in shares]
         epochs = "{:g} to {:g}".format(*self.epochs)
-        minutes = f"{_figures(self.first)} to {_figures(self.second)} minutes, {whole}"
-        return f"{minutes}: {of_epochs} by epochs ({epochs}), {of_speed} by the time of an epoch"
+        minutes = f"{_figures(self.first)} to {_figures(self.second)} minutes, {parts[0]}"
+        return f"{minutes}: {parts[1]} by epochs ({epochs}), {parts[2]} by the time of an epoch"
 
 
 @dataclass(frozen=True)
@@ -133,33 +142,35 @@ class Comparison:
     """Comparison of a result with the first one."""
 
     first: str
-    """The first result."""
+    """Name of the first result."""
     second: str
-    """The other one."""
+    """Name of the other result."""
     differences: tuple[Difference, ...]
     settings: tuple[tuple[str, str, str], ...]
     """Settings that differ: name, value of the first, value of the other."""
     cautions: tuple[str, ...]
-    """Reasons why the results are not comparable."""
+    """Reasons to doubt the comparison, a sentence each."""
     tests: int
-    """Tests made at once, over this and all other comparisons."""
+    """Number of tests made at once, over this and all other comparisons."""
     confidence: float
-    """Confidence of each interval, which allows for them."""
+    """Confidence level of each interval, which allows for the number of tests."""
     split: Split | None
-    """null: their targets differ, or no run of one of them reached the target."""
+    """Split of the difference in minutes; null: the targets differ, a result has no run that reached its
+    target, or nothing can be concluded from the pair."""
     same_logs: bool
-    """True if both are the same logs, byte for byte."""
+    """True if both results have the same logs, byte for byte."""
 
 
 class Comparisons(NamedTuple):
-    """Every result against the first."""
+    """Comparisons of every result after the first with the first."""
 
     comparisons: Sequence[Comparison]
 
 
-def sides(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
-    """Return the results that are compared: of logs, and published ones by their names, as in ``rn50
-    borrow``.
+def compared_results(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
+    """Return the results that ``paths`` mean. A path that does not exist and looks like the name of a
+    published result, such as v1.0/Inspur/nf5688m6_mxnet, stands for that result. All others are result logs
+    or folders of them.
 
     Raises UserError as ``score.score`` does, and for an unknown name.
     """
@@ -173,71 +184,73 @@ def sides(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
 def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison]:
     """Compare every result after the first with the first.
 
+    All tests of all comparisons count as made at once: their p-values and intervals are corrected together.
+
     Raises:
         UserError: fewer than two results.
     """
     if len(systems) < 2:
         remedy = "give two folders of results or more, the first is what the others are compared with"
         raise UserError("one result only", remedy=remedy)
-    first, *others = (_Side(system, name) for system, name in zip(systems, names(systems), strict=True))
-    tests = {
-        (other, key): significance.permutation_p(first.samples[key], other.samples[key])
-        for other in others
-        for key in _in_both(first, other)
-        if not _incomparable(first, other) and min(len(first.samples[key]), len(other.samples[key])) > 1
-    }
-    adjusted = dict(zip(tests, significance.adjusted([*tests.values()]), strict=True))
+    first, *others = (_Result(system, name) for system, name in zip(systems, names(systems), strict=True))
+    p_values: dict[tuple[_Result, str], float] = {}
+    for other in others:
+        for key in _common_quantities(first, other) if not _incomparable(first, other) else ():
+            a, b = first.samples[key], other.samples[key]
+            if min(len(a), len(b)) > 1:
+                p_values[other, key] = significance.permutation_p(a, b)
+    adjusted = dict(zip(p_values, significance.adjusted([*p_values.values()]), strict=True))
     confidence = significance.confidence_at_once([*adjusted.values()])
     comparisons = []
     for other in others:
-        why = _incomparable(first, other)
+        reason = _incomparable(first, other)
         differences = []
-        for key in _in_both(first, other):
-            a, b, test = first.samples[key], other.samples[key], (other, key)
-            others_p = [p for tested, p in tests.items() if tested != test]
-            lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *others_p])[0]
-            differences.append(difference(key, a, b, other.name, adjusted.get(test), confidence, lowest))
-        if why:
-            differences = [replace(change, shown=False, sentence=why) for change in differences]
-        comparisons.append(
-            Comparison(
-                first=first.name,
-                second=other.name,
-                differences=tuple(differences),
-                settings=tuple(_settings(first, other)),
-                cautions=tuple(_cautions(first, other)),
-                tests=len(tests),
-                confidence=confidence,
-                split=None if why else _split(first, other),
-                same_logs=why == SAME_LOGS,
-            )
-        )
+        for key in _common_quantities(first, other):
+            a, b = first.samples[key], other.samples[key]
+            p_of_others = [p for test, p in p_values.items() if test != (other, key)]
+            lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_others])[0]
+            p_adjusted = adjusted.get((other, key))
+            differences.append(difference(key, a, b, other.name, p_adjusted, confidence, lowest))
+        if reason:
+            differences = [replace(change, shown=False, sentence=reason) for change in differences]
+        changed, cautions = tuple(_settings(first, other)), tuple(_cautions(first, other))
+        pair = (first.name, other.name, tuple(differences), changed, cautions)
+        split = None if reason else _split(first, other)
+        comparisons.append(Comparison(*pair, len(p_values), confidence, split, same_logs=reason == SAME_LOGS))
     return comparisons
 
 
-class _Side:
-    """A result with what is compared of it.
+class _Result:
+    """The facts of a result that are compared. A published result has no logs and no sidecar files: its facts
+    come from its row of the table.
 
-    ``samples`` are the values of each quantity, one per run; only runs that converged have epochs and minutes
-    to target. ``data`` are the numbers of training images, which identify data sets other than ImageNet. A
-    result without a label counts as ImageNet, although some of them log only whole batches of it. ``hashes``
-    are those of the logs. A published result has neither logs nor sidecar files, only a row of the table.
-    ``refusal`` is the verdict of its score.
+    Attributes:
+        samples: the values of each quantity of ``QUANTITIES``, one per run. Only runs that converged have
+            epochs, minutes and kilojoules.
+        data: the numbers of training images, by which data sets other than ImageNet are told apart. A result
+            without a label counts as ImageNet, although some of them log only whole batches of it.
+        targets: the target accuracies of the runs.
+        hashes: the SHA-256 of the logs; the name of a published result.
+        logged: logged settings by name.
+        number: the number of runs, of which ``missed`` did not converge.
+        label: the label of what is not the benchmark.
+        refusal: the verdict of its score that its logs are no valid result; None where they are.
     """
 
     def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
         self.name, self.samples = name, dict[str, list[float]]()
-        self.hashes, self.data, self.targets = [name], {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
+        self.hashes = [name]
+        self.data, self.targets = {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
         self.label: str | None = None
         self.refusal: str | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
             machine = _machine(source.accelerators, source.accelerator_model)
-            self.logged = _texts(source.organisation, source.system, source.recipe, machine)
+            self.logged = _texts(source.organisation, source.system, source.recipe, **machine)
             self.number, self.missed = len(source.runs), source.runs.count(None)
-            minutes = zip(source.runs, source.minutes, strict=True)
+            times = zip(source.runs, source.minutes, strict=True)
             self.samples["epochs"] = source.epochs_to_target
-            self.samples["minutes"] = [taken for epochs, taken in minutes if epochs and taken]
+            self.samples["minutes"] = [minutes for epochs, minutes in times if epochs and minutes]
             return
         logs = [run.log for run in source.runs]
         rates = [timing.training_rate([log]) for log in logs]
@@ -257,30 +270,33 @@ class _Side:
         self.hashes = sorted(files.sha256(log.path) for log in logs)
 
 
-def _in_both(first: _Side, second: _Side) -> list[str]:
-    """Return the quantities that can be compared, and of which both sides have values."""
-    reached = first.samples["epochs"] and second.samples["epochs"]
-    left_out = _TO_TARGET if first.targets != second.targets else ("accuracy",) if reached else ()
-    quantities = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
-    return [key for key in quantities if key not in left_out]
+def _common_quantities(first: _Result, second: _Result) -> list[str]:
+    """Return the quantities that both results have values of and that say something of the pair (see
+    ``_TO_TARGET``)."""
+    left_out: tuple[str, ...] = ("accuracy",) if first.samples["epochs"] and second.samples["epochs"] else ()
+    left_out = _TO_TARGET if first.targets != second.targets else left_out
+    quantities = [key for key in QUANTITIES if key not in left_out]
+    return [key for key in quantities if first.samples.get(key) and second.samples.get(key)]
 
 
-def _incomparable(first: _Side, second: _Side) -> str | None:
-    """Return why the differences say nothing, or None."""
+def _incomparable(first: _Result, second: _Result) -> str | None:
+    """Return why nothing can be concluded from the differences of two results; None where it can."""
     if first.hashes == second.hashes:
         return SAME_LOGS
     if first.data != second.data:
         return "not comparable: other data"
-    refused = next((side.name for side in (first, second) if side.refusal), None)
-    return refused and f"nothing is concluded: {refused} is {NOT_VALID}"
+    invalid = next((result.name for result in (first, second) if result.refusal), None)
+    return invalid and f"nothing is concluded: {invalid} is {NOT_VALID}"
 
 
-def _split(first: _Side, second: _Side) -> Split | None:
-    if not {"epochs", "minutes"} <= {*_in_both(first, second)}:
+def _split(first: _Result, second: _Result) -> Split | None:
+    """Return the split of the difference in minutes; None where minutes or epochs cannot be compared."""
+    if not {"epochs", "minutes"} <= {*_common_quantities(first, second)}:
         return None
-    sides = (first.samples, second.samples)
-    minutes, epochs = ([statistics.mean(side[key]) for side in sides] for key in ("minutes", "epochs"))
-    return Split.of(minutes, epochs) if all(minutes) and all(epochs) else None
+    samples = (first.samples, second.samples)
+    minutes = [statistics.mean(values["minutes"]) for values in samples]
+    epochs = [statistics.mean(values["epochs"]) for values in samples]
+    return Split.from_means(minutes, epochs) if all(minutes) and all(epochs) else None
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -290,7 +306,8 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
 
 
 def names(systems: Sequence[SystemScore | PublishedResult]) -> list[str]:
-    """Return a name without the label for each system; equal names are followed by their folder."""
+    """Return the name of each system without its label. Equal names of logs are followed by the folder of the
+    logs, so that they can be told apart."""
     all_names = [system.name for system in systems]
     return [
         f"{name} in {system.runs[0].file.parent}"
@@ -309,36 +326,29 @@ def difference(
     confidence: float = CONFIDENCE,
     lowest: float = 0,
 ) -> Difference:
-    """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run.
-    Where several tests are made at once, ``p_adjusted`` is this test's p-value, ``lowest`` the lowest that it
-    could be beside the others, and ``confidence`` holds for every interval."""
+    """Compare the result ``b_name`` with another one in a quantity of ``QUANTITIES``. ``a`` are the values of
+    the other result's runs and ``b`` those of ``b_name``; there is at least one of each.
+
+    The last three arguments are for several tests made at once: the adjusted p-value of this test (None: it
+    needs no adjustment), the confidence level of every interval, and the lowest adjusted p-value that so many
+    runs could have, given the p-values of the other tests.
+    """
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
     p = significance.permutation_p(a, b)
-    at_once = p if p_adjusted is None else p_adjusted
-    shown = at_once < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
-    without_sentence = Difference(
-        quantity=quantity,
-        first=first,
-        second=second,
-        runs=(len(a), len(b)),
-        difference=second - first,
-        low=low,
-        high=high,
-        p=p,
-        p_adjusted=at_once,
-        shown=shown,
-        sentence="",
-    )
-    return replace(without_sentence, sentence=_sentence(without_sentence, b_name, confidence, lowest))
+    p_adjusted = p if p_adjusted is None else p_adjusted
+    shown = p_adjusted < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
+    runs = (len(a), len(b))
+    figures = Difference(quantity, first, second, runs, second - first, low, high, p, p_adjusted, shown, "")
+    return replace(figures, sentence=_sentence(figures, b_name, confidence, lowest))
 
 
 def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str:
-    """Return the sentence on a difference of the result ``name`` from another."""
+    """Return the sentence on the difference ``d`` of the result ``name`` from another; ``confidence`` and
+    ``lowest`` as for ``difference``."""
     quantity, more, less = QUANTITIES[d.quantity]
-    a, b = d.runs
-    runs = f"{counted(b, 'run')} against {a}"
-    if d.difference == 0 and d.low is None and min(a, b) > 1:
+    runs = f"{counted(d.runs[1], 'run')} against {d.runs[0]}"
+    if d.difference == 0 and d.low is None and min(d.runs) > 1:
         steps = "they are reported in steps, and a difference below one step cannot be seen"
         return f"no difference: every run of both has {d.first:g} {quantity}; {steps}"
     size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
@@ -350,14 +360,16 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
-    if max(alone := significance.lowest_p(a, b), lowest) >= 1 - CONFIDENCE:
-        among = "" if alone >= 1 - CONFIDENCE else " among so many tests"
+    lowest_alone = significance.lowest_p(*d.runs)
+    if max(lowest_alone, lowest) >= 1 - CONFIDENCE:
+        among = "" if lowest_alone >= 1 - CONFIDENCE else " among so many tests"
         return f"{runs} cannot show a difference{among}, whatever it is; here it is {size}"
     return f"{runs} do not show a difference: it is {size}; {figures}{spread}"
 
 
 def _relative(d: Difference) -> str:
-    """Return the difference relative to the first: as a factor from twice on, else in percent."""
+    """Return the other mean relative to the first: as a factor where it is at least twice as large, else as a
+    change in percent."""
     return _times(d.second / d.first) if d.second >= 2 * d.first else f"{d.difference / d.first:+.1%}"
 
 
@@ -375,44 +387,48 @@ def _signed(value: float) -> str:
 
 
 def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both
-    sides have some. What a file has as a variable too is said once, by that."""
+    """Yield (name, value of ``a``, value of ``b``) of the settings that differ between two results. Settings
+    come from the logs, and from the sidecar files where both results have some. A logged setting that is also
+    a saved variable is yielded once, under the variable's name."""
     saved = [_merged(_saved, runs) for runs in (a, b)]
-    beside = list(_differing(*saved)) if all(saved) else []
-    names = {name for name, _, _ in beside}
-    for setting in _differing(*(_merged(_logged, runs) for runs in (a, b))):
-        if _VARIABLE_OF_LOGGED.get(setting[0]) not in names:
+    saved_settings = list(_differing(*saved)) if all(saved) else []
+    variables = {name for name, _, _ in saved_settings}
+    for setting in _differing(_merged(_logged, a), _merged(_logged, b)):
+        if _VARIABLE_OF_LOGGED.get(setting[0]) not in variables:
             yield setting
-    yield from beside
+    yield from saved_settings
 
 
-def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that differ; beside a published result those that are known of both."""
+def _settings(first: _Result, second: _Result) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings that differ, as ``settings`` does. If one result is a published one, leave out those
+    that only one of the two results has."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
     return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
 
 
-def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
-    """Return the settings of runs by name, the values of each that differ joined."""
-    by_name = gathered(setting for facts in map(source, runs) for setting in facts.items())
+def _merged(settings_of: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
+    """Return the settings of all runs by name. Where runs have different values, the values are joined."""
+    by_name = gathered(setting for settings in map(settings_of, runs) for setting in settings.items())
     return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
 
 
 def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, value of ``first``, value of ``second``) where the values differ; "-" for no value."""
     for name in {**first, **second}:
         if first.get(name) != second.get(name):
             yield name, first.get(name, "-"), second.get(name, "-")
 
 
 def _logged(run: Run) -> dict[str, str]:
+    """Return the settings in the log of a run by name."""
     log = run.log
     more = {"training images": log.train_samples, "validation images": log.eval_samples}
-    return _texts(log.org, log.platform, recipe.of_log(log), more)
+    return _texts(log.org, log.platform, recipe.of_log(log), **more)
 
 
 def _machine_of(system: SystemScore) -> dict[str, str]:
-    """Return the accelerators of a result; those of a CPU run are none, whatever its machine has."""
+    """Return the accelerators of a result as settings. A run on the CPU has 0, whatever its machine has."""
     run = system.runs[0]
     if sidecar.section(run.saved, "run").get("device") == "cpu":
         return _machine(0, "")
@@ -421,52 +437,55 @@ def _machine_of(system: SystemScore) -> dict[str, str]:
 
 
 def _machine(accelerators: int | None, model: Any) -> dict[str, str]:
+    """Return number and model of the accelerators as settings, without unknown ones."""
     values = {"accelerators": accelerators, "accelerator model": model or None}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _texts(
-    organisation: str | None, platform: str | None, logged: Recipe, more: Mapping[str, Any] = {}
-) -> dict[str, str]:
-    rows = {row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()}
-    settings = {"organisation": organisation, "platform": platform, **rows, **more}
+def _texts(org: str | None, platform: str | None, logged: Recipe, **more: Any) -> dict[str, str]:
+    """Return settings as text by name, without unknown ones."""
+    hyperparameters = {row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()}
+    settings = {"organisation": org, "platform": platform, **hyperparameters, **more}
+    logged_values = ((name, value) for name, value in settings.items() if value is not None)
     # Some programs log 37, others 37.0.
-    has = ((name, value) for name, value in settings.items() if value is not None)
-    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in has}
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in logged_values}
 
 
 def _saved(run: Run) -> dict[str, str]:
-    """Return a sidecar file's settings by variable, and its computing packages; all other packages as one."""
+    """Return the settings of a sidecar file by name: its variables, or its configuration where it has none;
+    its other values; the versions of packages that compute; and ``OTHER_PACKAGES`` for all others."""
     variables = run.saved.get("variables", {})
-    settings, others = dict(variables), []
+    settings, other_packages = dict(variables), []
     for name, value in sidecar.named(run.saved).items():
         section, _, package = name.partition(" / ")
         if section == "packages" and not re.fullmatch(COMPUTES, package):
-            others.append(f"{package} {value}")
+            other_packages.append(f"{package} {value}")
         elif section != "config" or not variables:
             settings[name] = value
-    if others:
-        listed = "\n".join(sorted(others)).encode(errors="surrogatepass")
-        settings[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed).hexdigest()[:8]})"
-    return {name: value for name, value in settings.items() if name not in _OF_A_RUN}
+    if other_packages:
+        listed = "\n".join(sorted(other_packages)).encode(errors="surrogatepass")
+        digest = hashlib.sha256(listed).hexdigest()[:8]
+        settings[OTHER_PACKAGES] = f"{len(other_packages)} (SHA-256 {digest})"
+    return {name: value for name, value in settings.items() if name not in _NOT_SETTINGS}
 
 
-def _cautions(first: _Side, second: _Side) -> Iterator[str]:
-    sides = (first, second)
-    yield from (f"{side.name} is {side.refusal}" for side in sides if side.refusal)
+def _cautions(first: _Result, second: _Result) -> Iterator[str]:
+    """Yield the reasons to doubt the comparison of two results, a sentence each."""
+    results = (first, second)
+    yield from (f"{result.name} is {result.refusal}" for result in results if result.refusal)
     if first.targets != second.targets:
-        targets = (" or ".join(f"{target:g}" for target in side.targets) for side in sides)
+        targets = (" or ".join(f"{target:g}" for target in result.targets) for result in results)
         differ = f"their targets differ ({' and '.join(targets)})".replace("inf", "none")
         yield f"{differ}, so epochs and minutes say not which is better"
     if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"
-    for label in dict.fromkeys(side.label for side in sides if side.label):
-        yield f"{' and '.join(side.name for side in sides if side.label == label)}: {label}"
-    for side in sides:
-        if side.missed:  # the others are no longer a sample of all its runs
-            some = side.missed < side.number
+    for label in dict.fromkeys(result.label for result in results if result.label):
+        yield f"{' and '.join(result.name for result in results if result.label == label)}: {label}"
+    for result in results:
+        if result.missed:  # the runs that converged are no longer a random sample of all its runs
+            some = result.missed < result.number
             rest = "epochs and minutes are of those that did" if some else "no minutes to compare"
-            yield f"{side.missed} of {side.number} runs of {side.name} did not converge; {rest}"
+            yield f"{result.missed} of {result.number} runs of {result.name} did not converge; {rest}"
     common = len(set(first.hashes) & set(second.hashes))
     if common and first.hashes != second.hashes:
         verb = "is" if common == 1 else "are"
@@ -474,15 +493,15 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
-    """Print for each comparison the cautions, its figures, the sentence on each and the settings that
-    differ."""
+    """Print for each comparison its cautions, a table of its quantities, a sentence on each quantity, and the
+    settings that differ."""
     for comparison in comparisons:
         headings = ("mean of the runs", "from", "to", "change", "p")
         figures = table(headings, headings[:1], f"{comparison.first} -> {comparison.second}")
         for d in comparison.differences:
+            quantity, means = QUANTITIES[d.quantity][0], (_figures(d.first), _figures(d.second))
             change = _signed(d.difference) + (f" ({_relative(d)})" if d.first else "")
-            means = _figures(d.first), _figures(d.second)
-            figures.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
+            figures.add_row(quantity, *means, change, f"{d.p_adjusted:.3f}")
         for caution in comparison.cautions:
             console.print(f"caution: {caution}")
         if comparison.same_logs:

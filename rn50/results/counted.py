@@ -1,5 +1,7 @@
-"""Say which runs a study may count: those that are finished, of the configuration asked for, and nobody's
-copy."""
+"""Decide which runs a study may count. ``rn50 reproduce``, ``rn50 search`` and the like find runs from an
+earlier call in a folder: they count a run only if it is finished, has the requested configuration and is no
+copy of another run.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,32 +18,31 @@ def is_finished(run: Run) -> bool:
     return run.log.minutes is not None and any(evaluation.epoch > 0 for evaluation in run.log.evaluations)
 
 
-def shared(variables: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``variables`` that are the same in all runs of the configuration ``asked``."""
-    # A run saves how many threads it took where they are chosen for it.
-    ignored = RUNS_OWN_NAMES | ({"DALI_THREADS"} if asked.get("DALI_THREADS") == "0" else set())
+def shared(variables: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``variables`` whose values are the same in all runs of a configuration, whose variables are
+    ``configured``."""
+    # With DALI_THREADS=0, the run chooses the number of threads, and saves its choice.
+    ignored = RUNS_OWN_NAMES | ({"DALI_THREADS"} if configured.get("DALI_THREADS") == "0" else set())
     return {name: value for name, value in variables.items() if name not in ignored}
 
 
-def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = ()) -> None:
-    """Raise UserError for the first of ``runs`` that is not finished, contradicts the file beside it, was not
-    made with the variables ``asked``, or is a copy of one before it or of one in ``claimed``.
+def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: Sequence[Run] = ()) -> None:
+    """Raise UserError for the first of ``runs`` that a study may not count: it is not finished, contradicts
+    its sidecar file, was not made with the variables ``configured``, or is a copy of an earlier run of
+    ``runs`` or of a run of ``claimed``.
 
-    Without ``asked`` any configuration will do.
+    If ``configured`` is empty, the runs may have any configuration.
     """
     for number, run in enumerate(runs):
-        beside, saved = sidecar.path(run.file), run.saved.get("variables", {})
+        sidecar_file, saved = sidecar.path(run.file), run.saved.get("variables", {})
         faults = [] if is_finished(run) else ["is no finished run"]
-        if not saved and (asked or os.path.lexists(beside)):
-            faults.append(f"{beside.name} beside it is missing, or not what rn50 saves")
-        facts = [shared(variables, asked) for variables in (saved, asked or saved)]
+        if not saved and (configured or os.path.lexists(sidecar_file)):
+            faults.append(f"{sidecar_file.name} beside it is missing, or not what rn50 saves")
+        facts = [shared(variables, configured) for variables in (saved, configured or saved)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")
-        findings = (*sidecar_rules.check(run), *result_rules.labels([run]))
-        faults += [finding.message for finding in findings]
-        alike = (
-            earlier for earlier in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, earlier.log))
-        )
-        faults += [f"is a copy of {earlier.file}" for earlier in alike]
+        faults += [finding.message for finding in (*sidecar_rules.check(run), *result_rules.labels([run]))]
+        for earlier in (*claimed, *runs[:number]):
+            faults += [f"is a copy of {earlier.file}"] * any(result_rules.alike(run.log, earlier.log))
         if faults:
             raise UserError(run.file, faults[0], "move it away; what this command makes is made again")

@@ -1,9 +1,11 @@
-"""Test whether two sets of runs agree within a margin.
+"""Test whether two sets of runs, the claimed ones and ours, agree within a margin. ``rn50 reproduce`` judges
+by it.
 
-Two one-sided tests at 5 % each (D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), on logarithms, so
-that the margin is a ratio, with Welch's degrees of freedom: the sets are equivalent if the 90 % interval of
-the ratio of their means lies within the margin, different if it lies outside, and undecided else. So sets
-that differ by the margin are called equivalent at most once in 20 times.
+Method: two one-sided tests at 5 % each (D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) with Welch's
+degrees of freedom, on the logarithms of the values, so that the margin is a ratio. The sets are equivalent if
+the 90 % interval of the ratio of their means lies within the margin, different if it lies outside, and
+undecided otherwise. Sets that differ by exactly the margin are thus called equivalent at most once in 20
+times.
 """
 
 import bisect
@@ -15,86 +17,94 @@ from typing import NamedTuple
 from rn50.printed import Minutes
 
 CONFIDENCE = 0.9
+"""Confidence level of the interval of the ratio: 1 - 2 * 5 %."""
 POWER = 0.8
-"""Chance that the runs which are asked for decide, if the ratio is what was found."""
+"""Probability that ``Equivalence.more_runs`` decide, if the true ratio is the one found so far."""
 MOST_RUNS = 1000
+"""Bound of ``Equivalence.more_runs``, because nobody makes more."""
 EQUIVALENT, DIFFERENT, UNDECIDED = "equivalent", "different", "undecided"
 
 
 class Equivalence(NamedTuple):
-    """Two sets of runs in one quantity."""
+    """Two sets of runs, compared in one quantity."""
 
     claimed: Minutes
-    """Geometric mean of the first."""
+    """Geometric mean of the claimed runs."""
     found: Minutes
-    """Geometric mean of the other."""
+    """Geometric mean of our runs."""
     runs: tuple[int, int]
-    """Runs of both."""
+    """Number of claimed runs, and of our runs."""
     ratio: Minutes
     """found / claimed."""
     low: Minutes
-    """Lower end of its 90 % interval."""
+    """Lower end of the 90 % interval of the ratio."""
     high: Minutes
-    """Upper end."""
+    """Upper end of the interval."""
     verdict: str
     """equivalent, different or undecided."""
     more_runs: int | None
-    """How many more runs of the other would decide, in 80 of 100 cases; null: decided, or no number would."""
+    """Number of further runs of ours that would decide in 80 of 100 cases; null: the verdict is decided, or
+    no number below 1,000 would decide."""
 
 
 def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equivalence:
-    """Compare positive values, at least two of each. Without any spread the ratio alone decides."""
-    first, second = ([math.log(value) for value in values] for values in (claimed, ours))
-    change = statistics.mean(second) - statistics.mean(first)
-    error, freedom = _error(first, second)
-    reach = _t((1 + CONFIDENCE) / 2, freedom) * error if error else 0.0
+    """Compare positive values, at least two of each set. ``margin`` is the largest ratio of the means, less
+    1, at which the sets are equivalent. If the values of each set are all equal, the ratio alone decides."""
+    claimed_logs = [math.log(value) for value in claimed]
+    our_logs = [math.log(value) for value in ours]
+    change = statistics.mean(our_logs) - statistics.mean(claimed_logs)
+    error, freedom = _error(claimed_logs, our_logs)
+    half_width = _t_quantile((1 + CONFIDENCE) / 2, freedom) * error if error else 0.0
     most = math.log1p(margin) * (1 + 1e-9)
-    verdict = UNDECIDED
-    if abs(change) + reach <= most:
+    verdict, more_runs = UNDECIDED, None
+    if abs(change) + half_width <= most:
         verdict = EQUIVALENT
-    elif abs(change) - reach > most:
+    elif abs(change) - half_width > most:
         verdict = DIFFERENT
-    return Equivalence(
-        claimed=math.exp(statistics.mean(first)),
-        found=math.exp(statistics.mean(second)),
-        runs=(len(first), len(second)),
-        ratio=math.exp(change),
-        low=math.exp(change - reach),
-        high=math.exp(change + reach),
-        verdict=verdict,
-        more_runs=_more_runs(first, second, abs(most - abs(change))) if verdict == UNDECIDED else None,
-    )
+    else:
+        more_runs = _more_runs(claimed_logs, our_logs, abs(most - abs(change)))
+    mean_claimed, mean_ours = (math.exp(statistics.mean(logs)) for logs in (claimed_logs, our_logs))
+    ratio, low, high = (math.exp(log) for log in (change, change - half_width, change + half_width))
+    runs = (len(claimed), len(ours))
+    return Equivalence(mean_claimed, mean_ours, runs, ratio, low, high, verdict, more_runs)
 
 
-def of_more_runs(values: Sequence[float], runs: int) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of further ``runs`` like these positive values, at least two."""
+def prediction_interval(values: Sequence[float], runs: int) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of ``runs`` further runs like those with these ``values``, which
+    are positive and at least two."""
     logs = [math.log(value) for value in values]
-    deviation, mean = statistics.stdev(logs), statistics.mean(logs)
-    reach = _t(0.975, len(logs) - 1) * deviation * math.sqrt(1 / len(logs) + 1 / runs)
-    return math.exp(mean - reach), math.exp(mean + reach)
+    mean = statistics.mean(logs)
+    error = statistics.stdev(logs) * math.sqrt(1 / len(logs) + 1 / runs)
+    half_width = _t_quantile(0.975, len(logs) - 1) * error
+    return math.exp(mean - half_width), math.exp(mean + half_width)
 
 
 def _error(first: Sequence[float], second: Sequence[float], runs: int = 0) -> tuple[float, float]:
-    """Return the standard error of the difference of means, of ``runs`` of the second if given, and its
-    degrees of freedom (Welch and Satterthwaite)."""
-    counts = len(first), runs or len(second)
-    squares = [statistics.variance(side) / n for side, n in zip((first, second), counts, strict=True)]
-    whole = sum(squares)
-    parts = sum(square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
-    return math.sqrt(whole), whole**2 / parts if parts else math.inf
+    """Return the standard error of the difference of the means of two sets and its degrees of freedom (Welch
+    and Satterthwaite). If ``runs`` is not 0, the second set counts as one of so many runs."""
+    n_first, n_second = len(first), runs or len(second)
+    square_first, square_second = statistics.variance(first) / n_first, statistics.variance(second) / n_second
+    square = square_first + square_second
+    parts = square_first**2 / (n_first - 1) + square_second**2 / (n_second - 1)
+    return math.sqrt(square), square**2 / parts if parts else math.inf
 
 
-def _more_runs(first: Sequence[float], second: Sequence[float], room: float) -> int | None:
-    def would(runs: int) -> bool:
-        error, freedom = _error(first, second, runs)
-        return (_t((1 + CONFIDENCE) / 2, freedom) + _t((1 + POWER) / 2, freedom)) * error <= room
+def _more_runs(first: Sequence[float], second: Sequence[float], distance: float) -> int | None:
+    """Return how many further runs of the second set would decide with the probability ``POWER``; None if no
+    number below ``MOST_RUNS`` would. ``distance`` is that of the difference of the means from the margin."""
 
-    more = range(1, MOST_RUNS)
-    at = bisect.bisect_left(more, True, key=lambda runs: would(len(second) + runs))
-    return more[at] if at < len(more) else None
+    def decides(more: int) -> bool:
+        error, freedom = _error(first, second, len(second) + more)
+        quantiles = _t_quantile((1 + CONFIDENCE) / 2, freedom) + _t_quantile((1 + POWER) / 2, freedom)
+        return quantiles * error <= distance
+
+    numbers = range(1, MOST_RUNS)
+    position = bisect.bisect_left(numbers, True, key=decides)
+    return numbers[position] if position < len(numbers) else None
 
 
-def _t(share: float, freedom: float) -> float:
+def _t_quantile(probability: float, freedom: float) -> float:
+    """Return a quantile of Student's t distribution."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(min(freedom, 1e6), share))
+    return float(stdtrit(min(freedom, 1e6), probability))

@@ -1,5 +1,5 @@
-"""Tell that a run shared its machine with other work: the one rule for the report, the score and the end of a
-campaign."""
+"""Recognise that a run shared its machine with other work, from its speed. The score, the report and the end
+of a campaign print the sentence of ``caution``."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,14 @@ from rn50.terminal import minutes
 
 PROBABLY = "other load on this machine, probably"
 MOST_MOVED = 1 / 3
-"""Part of its fastest epoch's images/s by which a run's slowest epoch may fall behind. On machines without
-other load it was at most 0.12 in runs of ours, and 0.18 in published ones."""
+"""Fraction by which the images/s of a run's slowest epoch may be below those of its fastest epoch. On
+machines without other load it was at most 0.12 in our runs, and 0.18 in published runs."""
 
 
 def caution(runs: Sequence[Run]) -> list[str]:
-    """Return that other load slowed these runs down, and what shows it: images/s that move within a run, or
-    more minutes than its configuration expects. Nothing where neither is so, and for runs of others."""
+    """Return one sentence that other load probably slowed these runs down, with its evidence: the images/s
+    move within a run, or a run took more minutes than its configuration expects. Return an empty list without
+    such evidence. Runs of other programs than rn50 are not judged."""
     ours = [run for run in runs if run.is_ours]
     moving, slow = _moving(ours), _slow(ours)
     cause = PROBABLY if moving else f"{PROBABLY}, or a slower machine than those measured"
@@ -24,23 +25,25 @@ def caution(runs: Sequence[Run]) -> list[str]:
 
 
 def _moving(runs: Sequence[Run]) -> list[str]:
-    """Return the run whose images/s move most, if they move too much. The first epoch, which warms up, does
-    not count, and evaluations are no part of an epoch's time."""
-    by_run = [(run, [rate for _, rate in timing.throughput(run.log).epochs[1:]]) for run in runs]
-    kept = [(min(rates) / max(rates), run, rates) for run, rates in by_run if rates]
-    left, run, rates = min(kept, key=lambda moved: moved[0], default=(1.0, None, []))
-    if run is None or left >= 1 - MOST_MOVED:
-        return []
-    return [f"images/s of {run.file.stem} moved between {min(rates):,.0f} and {max(rates):,.0f}"]
+    """Return a phrase on the run whose images/s move most, if they move more than ``MOST_MOVED``. The first
+    epoch, which warms up, does not count. The time of an epoch is without evaluations."""
+    extremes = []  # (slowest / fastest, slowest, fastest, name) of each run
+    for run in runs:
+        if rates := [rate for _, rate in timing.throughput(run.log).epochs[1:]]:
+            extremes.append((min(rates) / max(rates), min(rates), max(rates), run.file.stem))
+    ratio, slowest, fastest, name = min(extremes, default=(1.0, 0.0, 0.0, ""))
+    moved = f"images/s of {name} moved between {slowest:,.0f} and {fastest:,.0f}"
+    return [moved] if ratio < 1 - MOST_MOVED else []
 
 
 def _slow(runs: Sequence[Run]) -> list[str]:
-    """Return the slowest of the runs that took more minutes than a run of no more epochs is expected to."""
+    """Return a phrase on the slowest of the runs that took more minutes than the header of their
+    configuration expects, although they did not need more epochs than it expects."""
     late = []
     for run in runs:
-        expected = header.expected(run.header)
-        reached, taken = run.log.reached, run.log.minutes or 0.0
-        if expected and reached and reached.epoch <= expected.epoch and taken > expected.minutes:
-            text = f"{run.file.stem} took {minutes(taken)} minutes, and at most {expected.minutes:g}"
-            late.append((taken, f"{text} are expected"))
+        expected, reached = header.expected(run.header), run.log.reached
+        run_minutes = run.log.minutes or 0.0
+        if expected and reached and reached.epoch <= expected.epoch and run_minutes > expected.minutes:
+            text = f"{run.file.stem} took {minutes(run_minutes)} minutes, and at most {expected.minutes:g}"
+            late.append((run_minutes, f"{text} are expected"))
     return [max(late)[1]] if late else []

@@ -1,14 +1,16 @@
-"""``rn50 rcp``: reference convergence points of one's own runs, and whether a result passes them.
+"""``rn50 rcp``: make reference convergence points (RCP) of the user's own runs, and judge a result by them.
 
-Mean, deviation, bound and pruning are those of the official checker's class, to which these points are given
-as one of its tables. The bound is the least mean of a result's three middle runs that a one-sided t-test at
-5 % does not call faster. MLPerf measures the convergence of this benchmark in epochs.
+``points`` makes the points, ``passing`` judges a result, ``print_points`` prints both. MLPerf measures the
+convergence of this benchmark in epochs. Mean, deviation, bound and pruning are computed by the class of the
+official checker, which takes these points as one of its tables. The bound is the smallest mean of a result's
+three middle runs at which a one-sided t-test at 5 % does not call the result faster than the point.
 
-How likely five runs pass is the share of all fives that can be drawn from the runs, with replacement. Its
-interval is the percentile one of the bootstrap (B. Efron, Ann. Statist. 7, 1979), over resamples of the runs
-and of what none of them showed: a run of no epochs and one that misses the target for the lower end, one of
-endlessly many epochs for the upper. Without them ten equal runs would leave no doubt, and what one run in ten
-does would be outside of a third of the intervals.
+The probability that five runs pass is estimated as the share of passing fives among all fives that can be
+drawn from the runs, with replacement. Its 95 % interval is the percentile interval of the bootstrap (B.
+Efron, Ann. Statist. 7, 1979). The bootstrap resamples the runs together with imagined extreme runs, which a
+longer campaign might have shown: for the lower end a run of 0 epochs and a run that misses the target, for
+the upper end a run of very many epochs. Without the imagined runs, ten equal runs would leave no doubt, and
+an event with a probability of one run in ten would be outside of a third of the intervals.
 """
 
 import collections
@@ -32,42 +34,46 @@ from rn50.results.score import SystemScore
 from rn50.terminal import Terminal, counted, print_rows
 
 RUNS = 2 * rules.RUNS
-"""Runs of a reference convergence point: twice those of a result (MLPerf Training rules)."""
+"""Number of runs of a reference convergence point: twice that of a result (MLPerf Training rules)."""
 _LEAST = 3
-"""Runs of which a mean without the fastest and the slowest can be taken."""
+"""Fewest runs of which a mean without the fastest and the slowest can be taken."""
 _FIVES, _RESAMPLES = 1000, 250
+"""Fives drawn from each resample, and resamples of the bootstrap."""
 _DIFFERENT = 30
-"""Different epochs of runs of which all fives, 278,256, are counted; those of more are drawn."""
+"""Most different numbers of epochs among the runs for which every five is counted: there are 278,256 fives.
+With more, fives are drawn at random."""
 _LATE = 1e9
-"""Epochs later than any run's."""
+"""Epochs of the imagined run of very many epochs."""
 
 
 class Chance(NamedTuple):
-    """How likely five runs pass a bound."""
+    """Probability that five runs pass a bound."""
 
     probability: Share
-    """Share of the fives that pass."""
+    """Estimated probability: the share of all fives that pass."""
     low: Share
-    """Lower end of its 95 % interval."""
+    """Lower end of the 95 % interval of the probability."""
     high: Share
-    """Upper end."""
+    """Upper end of the interval."""
     runs: int | None
-    """Runs, made in fives, after which one five has passed with 95 %; null: none passes. The rules forbid to
-    choose it."""
+    """Number of runs, made in fives, after which at least one five has passed with a probability of 95 %;
+    null: no five passes. The rules forbid to submit a five that was chosen so."""
 
 
 class Counting(NamedTuple):
-    """The reference's point of a batch size."""
+    """The official reference's point of a batch size."""
 
     mean: float
-    """Mean of its epochs without the fastest and the slowest."""
+    """Mean of its epochs without the fastest and the slowest run."""
     bound: float
-    """Least mean of a result that passes."""
+    """Smallest mean of a result that passes."""
 
 
 class Point(NamedTuple):
-    """Reference convergence points by name, as the official tables have them, so that the official checker
-    takes them (``--custom_rcps``). Fields in small letters are none of the official ones."""
+    """Reference convergence point of one batch size. It is printed as an entry of the official tables, so
+    that the official checker takes it (``--custom_rcps``). Fields in small letters are not in the official
+    tables.
+    """
 
     benchmark: str
     """Always resnet."""
@@ -84,27 +90,27 @@ class Point(NamedTuple):
     epochs: Sequence[float]
     """Epochs of the runs that converged."""
     missed: int
-    """Runs that did not converge, which are not in the point."""
+    """Number of runs that did not converge. The point is made without them."""
     label: str | None
-    """The label of what is not the benchmark, which is compared with no point of the reference."""
+    """Label of runs that are not the benchmark. Their point is not compared with the official reference."""
     mean: float = math.nan
-    """Mean of the epochs without the fastest and the slowest."""
+    """Mean of the epochs without the fastest and the slowest run."""
     deviation: float = math.nan
-    """Standard deviation of all of them."""
+    """Standard deviation of the epochs of all runs."""
     speedup: float = math.nan
-    """Mean over bound."""
+    """Mean divided by bound: how much faster a result may be."""
     bound: float = math.nan
-    """Least mean of a result that passes."""
+    """Smallest mean of a result that passes."""
     pruned: bool = False
-    """True if the official checker leaves the point that counts out, because other batch sizes need fewer
-    epochs."""
+    """True if the official checker does not use the point of this batch size, because other batch sizes need
+    fewer epochs."""
     reference: Counting | None = None
-    """The reference's point of this batch size, which counts in its place beside the official ones; null:
-    there is none."""
+    """The official reference's point of this batch size. In a table with the official points it counts, and
+    this point does not; null: the reference has none of this batch size."""
 
     @property
     def chance(self) -> Chance:
-        """Chance of five of these runs."""
+        """Chance that five runs like these pass the bound."""
         return likelihood((*self.epochs, *[math.inf] * self.missed), self.bound)
 
 
@@ -118,32 +124,32 @@ prints(
 
 
 class Comparable(NamedTuple):
-    """Published results of the same optimizer, the nearest in batch size: rounds may refuse a result that
-    fails by comparison with them."""
+    """A published result of the same optimizer and a batch size near the result's. Reviewers of a round
+    compare a result that fails with such ones."""
 
     name: str
-    """Result."""
+    """Name of the published result."""
     batch_size: int | None
     """Global batch size."""
     mean: float | None
-    """Mean of its epochs, as ``mean`` of the result."""
+    """Mean of its epochs without the fastest and the slowest run; null: several runs did not converge."""
 
 
 class Passing(NamedTuple):
     """Verdict on a result by the point of its batch size."""
 
     system: str
-    """Result."""
+    """Name of the result."""
     mean: float | None
-    """Mean of its epochs without the fastest and the slowest; null: several runs did not converge."""
+    """Mean of its epochs without the fastest and the slowest run; null: several runs did not converge."""
     bound: float
-    """Least mean that passes."""
+    """Smallest mean that passes."""
     verdict: rcp.Convergence
     """Verdict of the official checker with these points."""
     chance: Chance
-    """Chance of another five like its own."""
+    """Chance that another five runs like its own pass."""
     published: Sequence[Comparable]
-    """At most three; none for what is not the benchmark."""
+    """At most three published results to compare with; none if the result is not of the benchmark."""
 
 
 prints(
@@ -154,8 +160,9 @@ prints(
 
 
 def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[str, Point]:
-    """Return the points of result files and folders by name: one of each global batch size, whose runs may
-    be in several folders. ``progress(done, total)`` counts the files read, as ``score.score`` does.
+    """Return the points of result files and folders by name: one point for each global batch size. The runs
+    of a point may lie in several folders. ``progress(done, total)`` counts the files read, as ``score.score``
+    does.
 
     Raises:
         UserError: a file is not the log of a run, breaks a rule of a result or is of another configuration
@@ -167,32 +174,33 @@ def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[s
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
     bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
     labelled = any(point.label for point in bare.values())
-    return measured(bare, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
+    return with_statistics(bare, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
 
 
-def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, Point]:
-    """Return points with what the official checker computes of them ``beside`` others of a table."""
-    checker = rcp.reference(json.dumps({**beside, **as_json(bare)}))
-    every = checker.rcp_data
-    official = {every[name]["BS"]: every[name] for name in beside}
-    # Of two points of a batch size the checker finds the first, and they confuse what prunes them.
-    checker.rcp_data = {n: point for n, point in every.items() if n in beside or point["BS"] not in official}
+def with_statistics(bare: Mapping[str, Point], official: Mapping[str, Any]) -> dict[str, Point]:
+    """Return the points ``bare``, by name, with the statistics that the official checker computes for them in
+    one table with the ``official`` points."""
+    checker = rcp.reference(json.dumps({**official, **as_json(bare)}))
+    rows = checker.rcp_data
+    sizes = {rows[name]["BS"]: rows[name] for name in official}
+    # Where two points have the same batch size, the checker uses the first, and its pruning goes wrong.
+    checker.rcp_data = {name: row for name, row in rows.items() if name in official or row["BS"] not in sizes}
     checker._prune_rcps()
-    kept = {point["BS"] for point in checker.pruned_rcp_data.values()}
+    sizes_used = {point["BS"] for point in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
-    whole = {}
+    complete = {}
     for name, point in bare.items():
-        computed: dict[str, Any] = {field: float(every[name][key]) for field, key in keys.items()}
-        counts = official.get(point.batch_size)
+        statistics: dict[str, Any] = {field: float(rows[name][key]) for field, key in keys.items()}
+        counts = sizes.get(point.batch_size)
         reference = Counting(float(counts["RCP Mean"]), float(counts["Min Epochs"])) if counts else None
-        pruned = point.batch_size not in kept
-        whole[name] = point._replace(**computed, pruned=pruned, reference=reference)
-    return whole
+        pruned = point.batch_size not in sizes_used
+        complete[name] = point._replace(**statistics, pruned=pruned, reference=reference)
+    return complete
 
 
 def _batch_size(system: SystemScore) -> int:
-    """Return the global batch size of runs that keep the rules of a result. What a run that did not converge
-    lacks is no matter: it is not in the point."""
+    """Return the global batch size of the runs of a result. Raise UserError if a run that converged breaks a
+    rule of a result; the others do not matter, because the point is made without them."""
     missed = [run.file for run in system.runs if not run.converged]
     for error in system.errors:
         if error.file not in missed:
@@ -211,16 +219,16 @@ def _epochs(runs: Sequence[Run]) -> tuple[float, ...]:
 
 
 def _point(pool: SystemScore) -> Point:
-    """Return what a point has of its runs, without what the official checker computes."""
+    """Return the point of runs of one batch size, without the statistics of the official checker."""
     size, log = _batch_size(pool), pool.runs[0].log
-    epochs = [epochs for epochs in _epochs(pool.runs) if 0 < epochs < math.inf]
+    epochs = [needed for needed in _epochs(pool.runs) if 0 < needed < math.inf]
     if len(epochs) < _LEAST:
         problem = f"{counted(len(epochs), 'run')} of {len(pool.runs)} converged at batch size {size:,}"
         remedy = f"a reference convergence point takes {RUNS}, make {RUNS - len(epochs)} more"
         raise UserError(log.path.parent, problem, remedy)
-    of_log = recipe.of_log(log)
-    logged = dataclasses.replace(of_log, decay_epochs=of_log.decay_steps or of_log.decay_epochs).logged()
-    values = {key.removeprefix(f"{of_log.optimizer}_"): value for key, value in logged.items()}
+    trained = recipe.of_log(log)
+    logged = dataclasses.replace(trained, decay_epochs=trained.decay_steps or trained.decay_epochs).logged()
+    values = {key.removeprefix(f"{trained.optimizer}_"): value for key, value in logged.items()}
     values["optimizer"] = values.pop("opt_name", None)
     return Point(
         benchmark=rules.BENCHMARK,
@@ -237,22 +245,22 @@ def _point(pool: SystemScore) -> Point:
 
 @functools.cache
 def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
-    """Return how likely five of runs like those that needed ``epochs`` pass. Infinity is a run that did not
-    converge, of which a five may have one."""
+    """Return the chance that five runs pass the ``bound`` if they are like the runs that needed ``epochs``.
+    Infinity stands for a run that did not converge. A five with one such run may pass."""
     import numpy as np
 
     random = np.random.default_rng(0)
 
     def passes(fives: Any) -> Any:
-        """Return which of the fives pass."""
+        """Return which of the fives, an array (..., 5) of epochs, pass."""
         means = np.sort(fives)[..., 1:-1].mean(axis=-1)
         return (means >= bound) & np.isfinite(means)
 
-    def shares(*more: float) -> Any:
-        """Return the share of fives that pass, of each resample of the runs and ``more``."""
-        runs = (*epochs, *more)
-        drawn = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
-        fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), drawn, axis=1)
+    def shares(*imagined: float) -> Any:
+        """Return the share of fives that pass, for each resample of the runs and the ``imagined`` ones."""
+        runs = (*epochs, *imagined)
+        indices = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
+        fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), indices, axis=1)
         return passes(fives.reshape(_RESAMPLES, _FIVES, rules.RUNS)).mean(axis=-1)
 
     values, counts = np.unique(epochs, return_counts=True)
@@ -260,20 +268,21 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
         share = float(passes(random.choice(epochs, (10 * _FIVES, rules.RUNS))).mean())
     else:
         chosen = np.array([*itertools.combinations_with_replacement(range(len(values)), rules.RUNS)])
-        # The ways to draw a five: of each of its values one of the runs, in 5! orders, which all fives share,
-        # over those of equal values.
+        # Each five of values is weighted by the number of ways to draw it: the product of the counts of its
+        # values, divided by the number of orders of equal values. The factor 5! is the same for all fives.
         orders = np.tril(chosen[:, :, None] == chosen[:, None, :]).sum(axis=-1).prod(axis=-1)
         ways = counts[chosen].prod(axis=-1, dtype=float) / orders
         share = float(np.average(passes(values[chosen]), weights=ways))
     low, high = np.percentile(shares(0, math.inf), 2.5), np.percentile(shares(_LATE), 97.5)
-    # Fives needed until one has passed: all of them pass, or none, or (1 - share) ** fives is 5 %.
+    # With n fives, none passes with the probability (1 - share) ** n, which is to be 5 %. A share of 1 takes
+    # one five, and a share of 0 has no answer.
     fives = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
     runs = rules.RUNS * math.ceil(fives) or None
     return Chance(share, min(float(low), share), max(float(high), share), runs)
 
 
 def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
-    """Return whether a result passes the point of its batch size among one's own.
+    """Judge a result by the point of its batch size among the points ``by_name``.
 
     Raises:
         UserError: ``result`` is not one result of five runs, breaks a rule of a result, or is of another task
@@ -289,8 +298,8 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
         problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
         sizes = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
         raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
-    judged = tuple(of_run if math.isfinite(of_run) else None for of_run in epochs)
-    verdict = rcp.judge(rules.RULESETS[-1], size, judged, json.dumps(as_json(by_name)))
+    epochs_or_none = tuple(needed if math.isfinite(needed) else None for needed in epochs)
+    verdict = rcp.judge(rules.RULESETS[-1], size, epochs_or_none, json.dumps(as_json(by_name)))
     if verdict.passed and system.olympic_minutes:
         verdict = dataclasses.replace(verdict, scaled_minutes=system.olympic_minutes * verdict.factor)
     chance = likelihood(epochs, of_task[0].bound)
@@ -298,27 +307,30 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
 
 
 def _mean(epochs: Sequence[float]) -> float | None:
-    """Return the mean of ascending epochs without the first and the last; None if several runs missed."""
+    """Return the mean of ascending epochs of five runs without the first and the last; None if more than one
+    run missed the target."""
     return sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
 
 
 def _comparable(system: SystemScore) -> list[Comparable]:
-    """Return the published results to compare with, without the one whose logs these are."""
-    times, optimizer = [run.log.minutes for run in system.runs], recipe.of_log(system.runs[0].log).optimizer
-    nearest = published.nearest(_batch_size(system), optimizer or "", system.accelerators, 9)
-    others = [result for result in nearest if not system.label and not result.is_of(times)][:3]
-    runs = [sorted(epochs or math.inf for epochs in result.runs) for result in others]
-    pairs = zip(others, runs, strict=True)
-    return [Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)) for row, epochs in pairs]
+    """Return the published results to compare with; if the result itself was published, without it."""
+    times = [run.log.minutes for run in system.runs]
+    optimizer = recipe.of_log(system.runs[0].log).optimizer or ""
+    nearest = published.nearest(_batch_size(system), optimizer, system.accelerators, 9)
+    comparable = []
+    for row in [row for row in nearest if not system.label and not row.is_of(times)][:3]:
+        epochs = sorted(needed or math.inf for needed in row.runs)
+        comparable.append(Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)))
+    return comparable
 
 
 def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console: Terminal) -> None:
-    """Print a few lines of each point, and whether a result passes."""
+    """Print a few lines on each point, and whether a result passes where ``outcome`` is its verdict."""
     rows = []
     for point in by_name.values():
         name, runs = f"batch {point.batch_size:,}", len(point.epochs)
-        often = sorted(collections.Counter(point.epochs).items())
-        needed = ", ".join(f"{epochs:g} in {counted(times, 'run')}" for epochs, times in often)
+        frequencies = sorted(collections.Counter(point.epochs).items())
+        needed = ", ".join(f"{epochs:g} in {counted(times, 'run')}" for epochs, times in frequencies)
         too_few = f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"
         lines = [
             f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
@@ -338,14 +350,13 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
         changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" * outcome.verdict.passed
         rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]
-        rows += [
-            ("published", f"{result.name}: {result.mean:.2f} epochs, batch {result.batch_size:,}")
-            for result in outcome.published
-        ]
+        for result in outcome.published:
+            rows += [("published", f"{result.name}: {result.mean:.2f} epochs, batch {result.batch_size:,}")]
     print_rows(rows, console)
 
 
 def _likely(chance: Chance) -> str:
+    """Return a chance in words."""
     fives = counted((chance.runs or 0) // rules.RUNS, "five")
     number = f"{chance.runs} runs ({fives}) are needed for a passing five with a probability of 95 %"
     interval = f"95 % interval {chance.low:.1%} to {chance.high:.1%}"

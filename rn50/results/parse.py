@@ -1,10 +1,10 @@
-"""Read a result file, the MLPerf log of one run, into a frozen ``ResultLog``.
+"""Read a result file, the MLPerf log of one run, into a frozen ``ResultLog``: ``read_log``.
 
 Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before
 the record (ranks, timestamps) and any other text between the records are skipped. Where a line breaks the
-format, a finding names it and the reading goes on. A file without any MLPerf record that can be read is an
-error, and so is one with the records of more than one run: a figure of it would be of neither. The file is
-read piece by piece: memory grows with the number of records, not with the other text.
+format, a finding names the line and reading goes on. A file without any readable MLPerf record is an error.
+So is a file with records of more than one run, because a figure computed from it would belong to neither. The
+file is read piece by piece, so that memory grows with the number of records, not with the other text.
 """
 
 import contextlib
@@ -25,44 +25,49 @@ from rn50.printed import Hidden
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
-"""Metadata of ``train_samples`` in our log of a run whose epochs are cut."""
+"""Metadata key of ``train_samples`` in our log of a run whose epochs are cut by BENCHMARK_STEPS. Its value is
+the number of images that an epoch trains on."""
 TARGET = "target"
-"""Metadata of ``train_samples`` in our log of a run with another target than the benchmark's."""
+"""Metadata key of ``train_samples`` in our log of a run with another target than the benchmark's. Its value
+is that target as text."""
 TOP_5 = "top_5"
-"""Metadata of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1."""
+"""Metadata key of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1. Its value is the top-5 accuracy, a
+fraction."""
 SAMPLE_ORDER = "sample_order"
-"""Metadata of ``tracked_stats`` in our log: a hash of the order in which the epoch had its samples."""
+"""Metadata key of ``tracked_stats`` in our log. Its value is a hash of the order of the epoch's samples."""
 UNFINISHED = "unfinished"
-"""Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
+"""Status of a run whose clock started and never stopped: the run is still going on, or it was killed."""
 NOT_STARTED = "not started"
 """Status of a run whose clock never started."""
 MOST_FINDINGS = 100
-"""Most broken records listed, because a file full of them would fill the memory."""
+"""Most findings listed of a file, because a file full of broken records would fill the memory."""
 LONGEST_RECORD = 20_000
-"""Most characters of a record. The official checkers' time grows with the square of it, to minutes at
-200,000; the longest of the published logs has 1,300."""
+"""Most characters of a record. The time of the official checkers grows with the square of a record's length,
+to minutes at 200,000 characters. The longest record of the published logs has 1,300."""
 _PIECE = 1 << 20
+"""Bytes read at a time from a line that is longer."""
 _LARGEST = 1 << 62
-"""Bound of times in ms and of whole numbers: a product with a larger one could overflow."""
+"""Bound of times in ms and of whole numbers: a product with a larger number could overflow."""
 _MOST_EPOCHS = 10_000_000
+"""Largest number that counts as an epoch; no run lasts so long."""
 INSTEAD = "; log "
-"""Words in a finding before what to log in its place."""
+"""Separator in the text of a finding: the problem stands before it, and behind it what to log instead."""
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 _TRIAL = re.compile(rb"\bBeginning trial (\d{1,4}) of (\d{1,4})\b")
 _TOGETHER_MS, _MET_MS = 5000, 1000
-"""Most time between a record of one rank and the same of another, and once all ranks have met. Those of
-published logs are at most 19 ms apart."""
-_OF_AN_EPOCH = ("epoch_start", "eval_accuracy")
-_ONCE = ("init_start", "run_start", *_OF_AN_EPOCH)
-"""Keys that a run logs once, or once an epoch."""
+"""Most time between the records of one event by several ranks of a run: before all ranks have met, and at
+``run_start``, where they have. In published logs it is at most 19 ms."""
+_ONCE_AN_EPOCH = ("epoch_start", "eval_accuracy")
+_ONCE = ("init_start", "run_start", *_ONCE_AN_EPOCH)
+"""Keys that each rank logs once in a run, or once an epoch."""
 _VALUES: dict[str, tuple[str, type]] = {
     **{name: (f"submission_{name}", str) for name in ("benchmark", "org", "division")},
     "submission_status": ("submission_status", str),
     "platform": ("submission_platform", str),
     **{key: (key, int) for key in ("seed", "train_samples", "eval_samples", "global_batch_size")},
 }
-"""Field of a log -> its key, and the type of its value."""
+"""Field of ``ResultLog`` -> key of the record that has it, and the type of the record's value."""
 _CAUSES = {
     rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
     rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
@@ -72,16 +77,18 @@ _CAUSES = {
     rb".*:::MLL \d": "is a log of round v0.6; rn50 reads those of v0.7 to v4.0",
     rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
 }
-"""First line of a file in which no record can be read, or the first broken record: problem and remedy."""
+"""Pattern -> problem and remedy, separated by the last semicolon, of a file in which no record can be read.
+The pattern is matched with the first broken record, or with the file's first line where it has none."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One record: its line number in the file (from 1), its time in ms since the epoch, its key, value and
-    metadata."""
+    """One record of a log."""
 
     line: int
+    """Line number in the file, from 1."""
     time_ms: int
+    """Milliseconds since 1970 (UTC)."""
     key: str
     value: Any
     metadata: dict[str, Any]
@@ -92,30 +99,27 @@ _ByKey = Mapping[str, Sequence[Event]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation."""
+    """An evaluation on the validation set."""
 
     epoch: float
-    """Epoch of the evaluation."""
+    """Number of trained epochs before the evaluation."""
     accuracy: float
-    """Its top-1, a fraction; 0 where NaN was logged, as of a run that diverged."""
+    """Top-1 accuracy, a fraction; 0 where NaN was logged, as by a run that diverged."""
     time_ms: Hidden[int] = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class ResultLog:
-    """One run as logged. A field that the log lacks is None; times are ms since the epoch. ``by_key`` has the
-    events of each key in their order.
-
-    ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are
-    the places where the log breaks the format, one line of text each.
-    """
+    """One run as logged. A field is None where the log has no value for it. Times are milliseconds since 1970
+    (UTC)."""
 
     path: pathlib.Path
     """Log."""
     events: tuple[Event, ...]
     by_key: Mapping[str, Sequence[Event]]
+    """Events of each key, in the order of the log."""
     findings: tuple[str, ...]
-    """Faults of the log."""
+    """Places where the log breaks the format, one line of text each."""
     benchmark: str | None
     org: str | None
     division: str | None
@@ -128,21 +132,24 @@ class ResultLog:
     run_start_ms: int | None
     run_stop_ms: int | None
     status: str
-    """success, aborted, unfinished or not started."""
+    """Status of the run as logged with run_stop: success or aborted; unfinished if the clock started and
+    never stopped, not started if it never started."""
     evaluations: tuple[Evaluation, ...]
     label_smoothing: tuple[int, float] | None = None
-    """Line number and value, from programs that print their arguments: MLPerf has no key for label
-    smoothing."""
+    """Line number and value of the label smoothing, for which MLPerf has no log key. The value is read from
+    the arguments that some programs print between the records."""
     trial: tuple[int, int] | None = None
-    """Number of the run and of all that its script makes, which NVIDIA's scripts print."""
+    """Number of the run, and number of all runs that its script makes. NVIDIA's scripts print both."""
 
     def first(self, *keys: str) -> Event | None:
-        """Return the first event of the first of ``keys`` that is logged, or None."""
+        """Return the first event of the first key of ``keys`` that the log has; None if it has none of
+        them."""
         return next((self.by_key[key][0] for key in keys if key in self.by_key), None)
 
     @functools.cached_property
     def target(self) -> float:
-        """Target accuracy: the benchmark's, or that of our run with TARGET; infinite for TARGET=none."""
+        """Target accuracy of the run: the variable TARGET in a log of ours that has it, infinity for
+        TARGET=none; else the benchmark's target."""
         logged = self.first("train_samples")
         text = logged.metadata.get(TARGET) if logged else None
         if text == "none":
@@ -154,36 +161,37 @@ class ResultLog:
 
     @functools.cached_property
     def reached(self) -> Evaluation | None:
-        """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to
-        target. With TARGET=none it is the last evaluation of a run that ended with success."""
+        """First evaluation at the target accuracy or above; None if there is none. Its epoch is the number of
+        epochs that the run needed to the target. With TARGET=none it is the last evaluation of a run that
+        ended with success."""
         if math.isinf(self.target):
             return self.evaluations[-1] if self.evaluations and self.status == "success" else None
         return next((e for e in self.evaluations if e.accuracy >= self.target), None)
 
     @property
     def decisive(self) -> Evaluation | None:
-        """Evaluation that decided the run: ``reached``, else the last one."""
+        """Evaluation that decided the run: ``reached``, else the last one; None without any evaluation."""
         return self.reached or next(reversed(self.evaluations), None)
 
     @property
     def epoch_samples(self) -> int | None:
-        """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by
-        BENCHMARK_STEPS."""
+        """Images that each epoch trained on: fewer than ``train_samples`` in a run of ours whose epochs were
+        cut by BENCHMARK_STEPS."""
         logged = self.first("train_samples")
         cut = finite(logged.metadata.get(EPOCH_SAMPLES)) if logged else None
         return int(min(cut, _LARGEST)) if cut and cut > 0 else self.train_samples
 
     @property
     def minutes(self) -> float | None:
-        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
-        Results")."""
+        """``run_stop - run_start`` in minutes (MLPerf Training rules, section "Run Results"); None where one
+        of the two is missing."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000
 
 
 def partial_name(result_file: pathlib.Path) -> pathlib.Path:
-    """Return the name under which the log of a run grows."""
+    """Return the name of a result file while its run goes on; the run renames it at its end."""
     return result_file.with_name(result_file.name + ".partial")
 
 
@@ -191,19 +199,20 @@ def read_log(path: pathlib.Path) -> ResultLog:
     """Read one result file.
 
     Raises:
-        UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
+        UserError: the file cannot be read, has no readable ``:::MLLOG`` line, or has lines of several runs.
     """
     with files.open_regular(path, _REMEDY) as stream, files.errors_of(path, _REMEDY):
-        events, findings, stated, odd = _read(stream)
+        events, findings, stated, suspect_line = _read(stream)
     if not events:
         what = f"can be read: {findings[0]}" if findings else "in it"
         unread = f"no {TOKEN} line {what}; give the log of a run"
-        causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, odd, re.DOTALL))
+        causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, suspect_line, re.DOTALL))
         raise UserError(path, *next(causes, unread).rsplit("; ", 1))
     by_key = gathered((event.key, event) for event in events)
-    several = next(_of_another_run(events), None)
-    if several and all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ())):
-        event, before = several
+    of_two_runs = next(_pairs_of_two_runs(events), None)
+    of_benchmark = all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ()))
+    if of_two_runs and of_benchmark:
+        event, before = of_two_runs
         text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
         raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     start = _first("run_start", by_key, findings, repeatable=False)
@@ -230,43 +239,46 @@ def read_log(path: pathlib.Path) -> ResultLog:
     )
 
 
-def _of_another_run(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Yield the pairs (record, earlier record) that only two runs can have written, in turn or mixed.
+def _pairs_of_two_runs(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield the pairs (record, earlier record) that only two runs can have written. The file may have one run
+    after the other, or their lines mixed.
 
-    The ranks of a run may each log the same record, but within ``_TOGETHER_MS`` of each other.
+    The ranks of one run may each log a record of the same event, within ``_TOGETHER_MS`` of each other.
     """
     first: dict[Any, Event] = {}
     several_starts = False
     for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
-        epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _OF_AN_EPOCH else None
+        epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _ONCE_AN_EPOCH else None
         earliest = first.setdefault((event.key, epoch), event)
         started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
         several_starts |= event.key == "run_start" and event is not earliest
         other_value = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
         if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_value):
-            yield event, earliest  # the same record, too late or with another accuracy
+            yield event, earliest  # the event again, too late for another rank, or with another accuracy
         elif event.key == "init_start" and started and abs(event.time_ms - started.time_ms) > _MET_MS:
-            yield event, started  # an initialization that is not that of the run's start
+            yield event, started  # an initialisation after the start of a run
         elif event.key in _ONCE and event is not earliest and stopped:
-            yield event, stopped  # a record again, after the end of a run
+            yield event, stopped  # the event again, after the end of a run
 
 
 def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], bytes]:
-    """Return the records of a stream, findings on broken ones, the fields of a ResultLog that text between
-    the records states, and the first line with a broken record, else the first line."""
+    """Return the records of a stream; findings on broken records; the fields of a ``ResultLog`` that text
+    between the records states; and the line that tells best why a file has no records: the first with a
+    broken record, else the first with a record of an older round, else the first line."""
     events: list[Event] = []
     findings: list[str] = []
-    odd = b""
+    suspect_line = b""
     stated: dict[str, Any] = {}
     for number, line in _lines(stream):
-        odd = odd or line
+        suspect_line = suspect_line or line
         if b"label_smooth" in line and (smoothing := _LABEL_SMOOTHING.search(line)):
             with contextlib.suppress(ValueError):
                 stated.setdefault("label_smoothing", (number, float(smoothing.group(1))))
         if b"Beginning trial" in line and (trial := _TRIAL.search(line)):
             stated.setdefault("trial", (int(trial.group(1)), int(trial.group(2))))
         if TOKEN.encode() not in line:
-            odd = line if b":::ML" in line and b":::ML" not in odd else odd  # of an older round
+            if b":::ML" in line and b":::ML" not in suspect_line:  # a record of an older round
+                suspect_line = line
             continue
         # A progress bar ends its lines with a carriage return only, which also ends a line for the official
         # checker.
@@ -279,23 +291,24 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], byt
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
-                    odd = odd if findings else line
+                    suspect_line = suspect_line if findings else line
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
             findings += [f"line {number}: {fault}" for fault in faults]
             del findings[MOST_FINDINGS + 1 :]
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
-    return events, findings, stated, odd
+    return events, findings, stated, suspect_line
 
 
 def _event(line: int, record: str) -> Event:
-    """Parse one record. Raise KeyError, TypeError or ValueError where it breaks the format."""
+    """Return the event of the text behind ``TOKEN``. Raise KeyError, TypeError or ValueError where it breaks
+    the format."""
     if len(record) > LONGEST_RECORD:
         raise ValueError(f"{len(record):,} characters, and {LONGEST_RECORD:,} are the most")
-    # Only files.parse_json limits the nesting depth. It is slower, so it reads only records that might be
-    # nested too deep.
-    nested = record.count("[") + record.count("{") > files.DEEPEST
-    fields = files.parse_json(record) if nested else _DECODER.decode(record)
+    # Only files.parse_json limits the nesting depth. It is slower than the decoder, so it reads only records
+    # that might be nested too deep.
+    may_be_deep = record.count("[") + record.count("{") > files.DEEPEST
+    fields = files.parse_json(record) if may_be_deep else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
     if finite(time_ms) is None or abs(time_ms) >= _LARGEST:
         raise TypeError(f"time_ms {excerpt(repr(time_ms))} is not a time")
@@ -310,8 +323,8 @@ _DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the lines of ``source`` that hold records to ``target``. The official checkers use only these
-    lines but read a file whole, and the other text may be larger than the memory. A longer line than
+    """Copy the lines of ``source`` that hold records to ``target``, for the official checkers. These use only
+    such lines but read a file whole, and the other text may be larger than the memory. A record longer than
     ``LONGEST_RECORD``, which ``read_log`` reports, is left out."""
     with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
         for _, line in _lines(stream):
@@ -322,9 +335,9 @@ def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold
-    the start of a record."""
-    number, kept = 1, b""
+    """Yield (number from 1, line). Of a line longer than ``_PIECE``, yield only the pieces that hold the
+    start of a record."""
+    number, kept = 1, b""  # kept: the beginning of the current line, as far as it may belong to a record
     while piece := stream.readline(_PIECE):
         line = kept + piece
         if piece.endswith(b"\n"):
@@ -342,8 +355,8 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = True) -> Event | None:
-    """Return the first event of a key that a run logs once, and note a finding where it is repeated. A
-    ``repeatable`` key may be repeated with the same value."""
+    """Return the first event of a key that a run logs once, None without one. Add a finding to ``findings``
+    where the key is repeated; a ``repeatable`` key may be repeated with an equal value."""
     events = by_key.get(key, ())
     if len(events) > 1 and not (repeatable and all(event.value == events[0].value for event in events)):
         times = f"{key} logged {len(events)} times"
@@ -352,7 +365,9 @@ def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = Tru
 
 
 def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
-    """Return the text or whole number of a key; None and a finding for a value of another ``kind``."""
+    """Return the value of a key: a text or a whole number, by ``kind``, which is str or int. Return None
+    where the key is not logged or its value is of another type, and add a finding to ``findings`` for the
+    latter."""
     event = _first(key, by_key, findings)
     if event is None or (kind is str and isinstance(event.value, str)):
         return event.value if event else None
@@ -365,6 +380,7 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
 
 
 def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
+    """Yield the valid evaluations; add a finding to ``findings`` for each other one."""
     for event in by_key.get("eval_accuracy", ()):
         accuracy = 0.0 if is_nan(event.value) else finite(event.value)
         epoch = epoch_number(event.metadata.get("epoch_num"))
@@ -384,15 +400,15 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
 
 
 def is_nan(value: Any) -> bool:
-    """Return whether a JSON value is NaN, as the accuracy of a run that diverged."""
+    """Return whether a JSON value is NaN, which runs that diverged log as their accuracy."""
     return isinstance(value, float) and math.isnan(value)
 
 
 def finite(value: Any) -> float | None:
-    """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true
-    counts as 1."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else None
+    """Return a JSON value if it is a finite number, else None. NaN, Infinity, true and false are none,
+    although Python's parser takes NaN and Infinity and counts true as 1."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
 
 
 def epoch_number(value: Any) -> float | None:

@@ -1,8 +1,10 @@
-"""Energy of a run from its power logs: power/result_N/node_M.txt beside result_N.txt, as in the rounds.
+"""Compute the energy of a run from its power logs, one per node, and check these logs: ``judge``.
 
-Format: ``:::MLLOG`` records power_measurement_start, power_reading (watts, of the time since the record
-before) and power_measurement_stop, in ms of the node's clock (mlperf_logging, result_summarizer). A record
-conversion_eff is a factor of all readings.
+The power logs of result_N.txt are power/result_N/node_M.txt beside it, as in the MLPerf rounds. Their format
+is that of the result_summarizer of mlperf_logging: ``:::MLLOG`` records power_measurement_start,
+power_reading and power_measurement_stop, in milliseconds of the node's clock. A reading is the mean power in
+watts since the record before it. The value of a record conversion_eff is a factor by which all readings are
+multiplied.
 """
 
 import itertools
@@ -22,14 +24,19 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
 SOURCES, LEFT_OUT = "sources", "not_included"
-"""Metadata of ``START`` in our logs: what was read, and what is not in it."""
+"""Metadata keys of ``START`` in our logs: the sensors that were read, and the parts that they do not
+cover."""
 GPU_WATTS = 10.0, 2_500.0
-"""Least mean power and highest reading of a GPU that trains. Idle, a T4 takes 9 W and an H200 79."""
-NODE_WATTS, UNKNOWN_PARTS = (1.0, 5_000.0), 16
-"""Least mean power of a node; highest reading at the wall for each accelerator, of a node without one, or of
-so many where their number is not known."""
+"""Smallest mean power and highest reading that are possible for a GPU that trains, in watts. Idle, a T4 takes
+9 W and an H200 79 W."""
+NODE_WATTS = 1.0, 5_000.0
+"""Smallest mean power that is possible for a node, and highest reading at the wall for each accelerator of a
+node, or for a node without accelerators, in watts."""
+UNKNOWN_PARTS = 16
+"""Number of accelerators that bounds the highest reading of a node whose number is not known."""
 WINDOW, DISTINCT = 20, 12
-"""Readings that follow each other as in another log, and how many of these steps differ: it is a copy."""
+"""A log is a copy of another if it has this many consecutive ratios of readings in common with it, of which
+so many are different from each other."""
 RULE = "a power log has a reading each second from before run_start to after run_stop"
 _AGAIN = "measure again, and let the meter run longer than the run"
 SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
@@ -40,19 +47,20 @@ class Energy(NamedTuple):
     """Energy of a run from run_start to run_stop, as far as it was measured."""
 
     kilojoules: Tenths
-    """Energy to the target."""
+    """Energy from run_start to run_stop."""
     joules_an_image: Share
-    """Energy a training image."""
+    """Energy per training image."""
     images_per_joule: Share
-    """images/s a watt, which are images a joule."""
+    """Training images per joule, which is images/s per watt."""
     mean_watts: Tenths
     """Mean power of all nodes together."""
     peak_watts: Tenths
-    """Sum of the nodes' highest readings."""
+    """Sum of the highest readings of the nodes."""
     nodes: int
-    """Nodes with a power log."""
+    """Number of nodes with a power log."""
     not_included: str
-    """Parts that the readings leave out, as far as the logs tell; empty: not told."""
+    """Parts of the system that the readings do not cover, as far as the logs say; empty: the logs do not
+    say."""
 
     @property
     def sentence(self) -> str:
@@ -66,32 +74,37 @@ class Energy(NamedTuple):
 
 
 class PowerLog(NamedTuple):
-    """A node's power log."""
+    """The power log of a node, for one run."""
 
     path: pathlib.Path
     begin_ms: int
     end_ms: int
     readings: Sequence[tuple[int, float]]
-    """(end of the interval in ms, watts in it), in the order of time."""
+    """(end in ms of the interval that the reading is of, watts), in the order of time."""
     sources: str
+    """Names of the sensors that were read; empty: not known."""
     not_included: str
+    """Parts of the node that the sensors do not cover; empty: not known."""
     factor: float
+    """Value of conversion_eff, by which ``readings`` are multiplied already."""
 
     @property
-    def spans(self) -> list[tuple[int, int, float]]:
-        """(begin, end, watts) of each reading."""
+    def intervals(self) -> list[tuple[int, int, float]]:
+        """(begin in ms, end in ms, watts) of each reading."""
         begins = [self.begin_ms, *(end for end, _ in self.readings)]
         return [(begin, end, watts) for begin, (end, watts) in zip(begins, self.readings, strict=False)]
 
     def within(self, begin_ms: int, end_ms: int) -> tuple[float, float]:
-        """Return mean and highest power of the readings between two times, 0 where there is none."""
-        spans = [(min(end, end_ms) - max(begin, begin_ms), watts) for begin, end, watts in self.spans]
-        inside = [(span, watts) for span, watts in spans if span > 0] or [(1, 0.0)]
-        mean = sum(span * watts for span, watts in inside) / sum(span for span, _ in inside)
+        """Return the mean power and the highest reading between two times, in watts; 0 without a reading."""
+        durations = [(min(end, end_ms) - max(begin, begin_ms), watts) for begin, end, watts in self.intervals]
+        inside = [(duration, watts) for duration, watts in durations if duration > 0] or [(1, 0.0)]
+        mean = sum(duration * watts for duration, watts in inside) / sum(duration for duration, _ in inside)
         return mean, max(watts for _, watts in inside)
 
     def windows(self, step: int) -> Iterator[tuple[float, ...]]:
-        """Yield how readings follow each other, ``WINDOW`` of them at a time: the same if all are scaled."""
+        """Yield the ratios of each reading to the one before, ``WINDOW`` ratios at a time, beginning at every
+        ``step``-th ratio. Scaled readings have the same ratios. Windows in which fewer than ``DISTINCT``
+        ratios differ are left out, because logs of two runs may share these."""
         pairs = itertools.pairwise(watts for _, watts in self.readings)
         ratios = [round(after / before, 4) if before else 0.0 for before, after in pairs]
         windows = (tuple(ratios[first : first + WINDOW]) for first in range(0, len(ratios), step))
@@ -99,17 +112,18 @@ class PowerLog(NamedTuple):
 
 
 def file_of(log: pathlib.Path, node: object) -> pathlib.Path:
-    """Return the path of a node's power log, beside a run's log."""
+    """Return the path of the power log of a node, by its number, for the run of a result file."""
     return log.parent / "power" / log.stem / f"node_{node}.txt"
 
 
 def files_of(log: pathlib.Path) -> list[pathlib.Path]:
-    """Return the power logs of a run's log."""
+    """Return the paths of the power logs that exist for the run of a result file."""
     return sorted(file_of(log, "").parent.glob("node_*.txt"))
 
 
 def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
-    """Return a power log, None if it cannot be read or has no energy, and what breaks its form."""
+    """Return a power log, and findings where it breaks the format. The power log is None if no energy can be
+    computed from it."""
     try:
         logged = read_log(path)
     except UserError as error:
@@ -146,55 +160,60 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
 
 
 def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]]:
-    """Return the energy of each run of a result, None where it has no power log or an error in one, and what
-    is wrong with the power logs: each by itself, by its run, and by those before."""
+    """Return the energy of each run of a result, and findings on the power logs. An energy is None if the run
+    has no power log or an error in one. A power log is judged by its format, by the times and the machine of
+    its run, and by the power logs of the other runs."""
     energies, findings = [], []
     most = max((len(files_of(log.path)) for log in logs), default=0)
-    first: list[str] = []
+    first: list[str] = []  # the meters of the first run that has power logs
     seen: dict[tuple[float, ...], pathlib.Path] = {}
     for log in logs:
-        of_run, accelerators = _machine(log)
+        node_count, accelerators = _machine(log)
         files = [read(path) for path in files_of(log.path)]
-        nodes, number = [node for node, _ in files if node], f"{len(files)} power logs, and"
-        faults = [fault for _, of_form in files for fault in of_form]
-        faults += [fault for node in nodes for fault in _of_run(node, accelerators, log)]
-        about = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
-        first = first or about
+        nodes = [node for node, _ in files if node]
+        faults = [fault for _, format_faults in files for fault in format_faults]
+        faults += [fault for node in nodes for fault in _by_run(node, accelerators, log)]
+        meters = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
+        first = first or meters
+        number = f"{len(files)} power logs, and"
         contradictions = [
             f"{number} another run has {most}" if len(files) < most else "",
-            f"{number} the run has {of_run} nodes" if len(files) > (of_run or most) else "",
-            f"measured is {about[0]}; of another run {first[0]}" if {*about} - {*first} else "",
+            f"{number} the run has {node_count} nodes" if len(files) > (node_count or most) else "",
+            f"measured is {meters[0]}; of another run {first[0]}" if {*meters} - {*first} else "",
             *(_copied(node, seen) for node in nodes),
         ]
         faults += [Finding(ERROR, log.path, None, SAME, text, _OWN) for text in contradictions if text]
-        wrong = any(fault.severity == ERROR for fault in faults)
-        energies.append(None if wrong else _energy(log, nodes, of_run or len(nodes)))
+        has_error = any(fault.severity == ERROR for fault in faults)
+        energies.append(None if has_error else _energy(log, nodes, node_count or len(nodes)))
         findings += faults
     return energies, findings
 
 
 def _copied(node: PowerLog, seen: dict[tuple[float, ...], pathlib.Path]) -> str:
-    """Return of which log with windows in ``seen`` this one is a copy, empty if of none; add its own."""
+    """Return a phrase that names the log of which ``node`` is a copy; "" if it is no copy. ``seen`` maps
+    windows of the logs before to their logs; add those of ``node``."""
     other = next((seen[window] for window in node.windows(1) if window in seen), None)
     seen.update(dict.fromkeys(node.windows(WINDOW), node.path))
     return f"{node.path.name} has the readings of {other.parent.name}/{other.name}" if other else ""
 
 
-def _energy(log: ResultLog, nodes: Sequence[PowerLog], of_run: int) -> Energy | None:
-    """Return the energy of a run that had ``of_run`` nodes, None if it has no end or no power log."""
+def _energy(log: ResultLog, nodes: Sequence[PowerLog], node_count: int) -> Energy | None:
+    """Return the energy of a run on ``node_count`` nodes, of which ``nodes`` have power logs. Return None if
+    the run did not reach its target, its clock did not start and stop, or no node has a power log."""
     images = (log.reached.epoch if log.reached else 0) * (log.epoch_samples or 0)
     begin, end = log.run_start_ms, log.run_stop_ms
     if not nodes or not images or begin is None or end is None:
         return None
     mean, peak = map(sum, zip(*(node.within(begin, end) for node in nodes), strict=True))
-    absent = [f"{of_run - len(nodes)} of {of_run} nodes"] if len(nodes) < of_run else []
+    absent = [f"{node_count - len(nodes)} of {node_count} nodes"] if len(nodes) < node_count else []
     left_out = "; ".join(filter(None, dict.fromkeys([*absent, *(node.not_included for node in nodes)])))
     joules = mean * (end - begin) / 1000
     return Energy(joules / 1000, joules / images, images / joules, mean, peak, len(nodes), left_out)
 
 
 def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
-    """Return the mean energy of the runs that count, None if one of them was not measured."""
+    """Return the mean of ``energies``, with the nodes and left-out parts of the first. Return None if one of
+    them is None or there are none."""
     measured = [energy for energy in energies if energy]
     if not measured or len(measured) < len(energies):
         return None
@@ -203,7 +222,8 @@ def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
 
 
 def _machine(log: ResultLog) -> tuple[int | None, int | None]:
-    """Return nodes and accelerators of a node, as a run or its description says."""
+    """Return the number of nodes and of accelerators per node, from the sidecar file of a run or from the
+    description of its system; None for an unknown number."""
     nodes, accelerators = tree.counts(tree.described(log.path.parent)) or (None, None)
     run = sidecar.section(sidecar.read(log.path), "run")
     if "ranks_per_node" in run:
@@ -212,12 +232,14 @@ def _machine(log: ResultLog) -> tuple[int | None, int | None]:
 
 
 def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) -> str:
-    """Return why the readings of a run cannot be of its node, empty if they can."""
-    named, others = len(re.findall(r"\bGPU \d", node.sources)), re.search("package|dram", node.sources)
-    used = 0 if others and not named else named if accelerators is None else accelerators
-    least = max(NODE_WATTS[0], GPU_WATTS[0] * used)
+    """Return why the readings of a run cannot come from its node; "" if they can. ``accelerators`` is the
+    number of them in the node, None if it is not known."""
+    gpus = len(re.findall(r"\bGPU \d", node.sources))
+    processors = re.search("package|dram", node.sources)
+    training_gpus = gpus if accelerators is None or (processors and not gpus) else accelerators
+    least = max(NODE_WATTS[0], GPU_WATTS[0] * training_gpus)
     most = NODE_WATTS[1] * (UNKNOWN_PARTS if accelerators is None else max(1, accelerators))
-    most = GPU_WATTS[1] * named if named and not others else most
+    most = GPU_WATTS[1] * gpus if gpus and not processors else most
     mean, peak = node.within(begin, end)
     if mean < least:
         return f"a mean of {mean:,.3g} W, where at least {least:,.0f} W are possible"
@@ -225,30 +247,32 @@ def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) 
 
 
 def _uncovered(node: PowerLog, begin: int, end: int) -> str:
-    """Return which part of the run a power log does not cover, empty if that is at most two intervals."""
+    """Return a phrase on the part of a run, from ``begin`` to ``end`` in ms, that its power log does not
+    cover. Return "" if at each end of the run at most two intervals of readings are missing."""
     last = min(node.end_ms, node.readings[-1][0])
-    usual = statistics.median(later - earlier for earlier, later, _ in node.spans)
+    usual = statistics.median(later - earlier for earlier, later, _ in node.intervals)
     most = 2 * max(1000 * rules.POWER_INTERVAL_S, usual)
     if node.end_ms <= begin or node.begin_ms >= end:
-        apart, side = (begin - node.begin_ms) / 1000, "before" if begin > node.begin_ms else "after"
-        return f"it lies {abs(apart):,.0f} s {side} the run: the clocks are apart"
+        where = "before" if begin > node.begin_ms else "after"
+        return f"it lies {abs(begin - node.begin_ms) / 1000:,.0f} s {where} the run: the clocks are apart"
     if node.begin_ms - begin > most:
         return f"it begins {(node.begin_ms - begin) / 1000:,.1f} s after run_start"
     return f"it ends {(end - last) / 1000:,.1f} s before run_stop" if end - last > most else ""
 
 
-def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterator[Finding]:
+def _by_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on a power log that does not fit the times or the machine of its run."""
     begin, end = log.run_start_ms, log.run_stop_ms
     if begin is None or end is None:
         return
-    if wrong := _uncovered(node, begin, end) or _impossible(node, accelerators, begin, end):
-        yield _fault(node.path, None, wrong)
+    if error := _uncovered(node, begin, end) or _impossible(node, accelerators, begin, end):
+        yield _fault(node.path, None, error)
         return
-    inside = [at for at, _ in node.readings if begin <= at <= end]
-    if len(inside) < rules.POWER_READINGS:
-        text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
+    readings = sum(begin <= time_ms <= end for time_ms, _ in node.readings)
+    if readings < rules.POWER_READINGS:
+        text = f"{readings} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
-    gaps = [(last - first) / 1000 for first, last, _ in node.spans[1:] if last > begin and first < end]
+    gaps = [(last - first) / 1000 for first, last, _ in node.intervals[1:] if last > begin and first < end]
     usual, longest = statistics.median(gaps or [0.0]), max(gaps, default=0.0)
     if usual > rules.POWER_INTERVAL_S * 1.05:
         yield _fault(node.path, None, f"a reading each {usual:.1f} s", WARNING)

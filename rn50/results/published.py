@@ -1,8 +1,9 @@
-"""Published ResNet-50 results of MLPerf Training, rounds v0.7 to v4.0: machines, hyperparameters and scores.
+"""Look up the published ResNet-50 results of MLPerf Training, rounds v0.7 to v4.0: machines, hyperparameters
+and scores.
 
-``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per
-result. ``python -m tests.support.published_table`` makes it from those result trees, and names the source of
-each column. Rows of v4.0 were taken from a table of the same facts, collected apart from this project.
+``published.csv`` has one row per result, with facts from the logs and system descriptions that MLCommons
+published. ``python -m tests.support.published_table`` makes the file from MLCommons' result trees and names
+the source of each column. The rows of v4.0 come from another table of such facts, not made by this project.
 """
 
 import csv
@@ -19,6 +20,7 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import COLUMN_OF, SHARED, Recipe
 from rn50.errors import UserError, excerpt
+from rn50.gathered import gathered
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -26,18 +28,8 @@ Numbers = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One result. A field that neither its logs nor its system description give is None, or empty where it is
-    text.
-
-    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. Of the ``recipe`` the table
-    has ``COLUMN_OF``, the decay in epochs, whether steps or epochs were logged. ``first_evaluation_epoch``
-    and ``evaluation_interval`` are in epochs, and None where runs or evaluations differ in them. ``epochs``,
-    ``run_status``, ``accuracy`` (a fraction) and ``minutes`` have one value per run, of the evaluation that
-    decided it: the first one at the target, else the last one. ``olympic_minutes`` is the mean without the
-    fastest and the slowest run, not scaled by reference convergence. ``published_scaling_factor`` is the
-    scaling factor that the tree holds. ``rcp_verdict`` is that of the round's official checker, which v0.7
-    did not have.
-    """
+    """One row of the table. A field is None, or empty if it is text, where neither the logs nor the system
+    description have it. Text is as the submitter wrote it."""
 
     round: str
     organisation: str
@@ -46,18 +38,30 @@ class PublishedResult:
     status: str
     nodes: int | None
     accelerators: int | None
+    """Number of accelerators of all nodes."""
     accelerator_model: str
     framework: str
     recipe: Recipe
+    """Hyperparameters, of which the table has ``COLUMN_OF``. The decay is in epochs, even if it was logged in
+    steps."""
     first_evaluation_epoch: float | None
+    """Epoch of the first evaluation; None where the runs differ in it."""
     evaluation_interval: float | None
+    """Epochs between two evaluations; None where runs or evaluations differ in it."""
     epochs: Numbers
+    """Epoch of the evaluation that decided each run: the first one at the target, else the last one."""
     run_status: tuple[str, ...]
+    """Status of each run, as logged with run_stop."""
     accuracy: Numbers
+    """Top-1 accuracy, a fraction, of the evaluation that decided each run."""
     minutes: Numbers
+    """Minutes from run_start to run_stop of each run."""
     olympic_minutes: float | None
+    """Mean minutes without the fastest and the slowest run, not scaled by reference convergence."""
     published_scaling_factor: float | None
+    """Scaling factor in MLCommons' result tree."""
     rcp_verdict: str
+    """Verdict of the round's official checker of reference convergence, which v0.7 did not have."""
     images_per_second_per_accelerator: int | None
 
     @property
@@ -71,17 +75,17 @@ class PublishedResult:
         return self.division.lower() in ("closed", "close")
 
     def is_of(self, minutes: Iterable[float | None]) -> bool:
-        """Return whether this is the result of runs of these very minutes, which the table has to four
-        decimals."""
-        rounded = {round(of_run, 4) for of_run in minutes if of_run}
+        """Return whether this is the published result of runs with these ``minutes``: whether all are equal
+        to the four decimals of the table."""
+        rounded = {round(run_minutes, 4) for run_minutes in minutes if run_minutes}
         return bool(rounded) and rounded == {*self.minutes} - {None}
 
     @property
     def runs(self) -> tuple[float | None, ...]:
-        """Epochs of each run; None for one that missed the target."""
+        """Epochs to the target of each run; None for a run that missed the target."""
         reached = [(accuracy or 0) >= rules.TARGET_ACCURACY for accuracy in self.accuracy]
         runs = zip(self.epochs, self.run_status, reached, strict=True)
-        return tuple(epochs if status == "success" and good else None for epochs, status, good in runs)
+        return tuple(epochs if status == "success" and hit else None for epochs, status, hit in runs)
 
     @property
     def epochs_to_target(self) -> list[float]:
@@ -97,9 +101,10 @@ def results() -> tuple[PublishedResult, ...]:
 
 
 def find(name: str, forms: str) -> PublishedResult:
-    """Return the result of a name, in any case.
+    """Return the result whose ``name`` this is; upper and lower case are equal.
 
-    Raises UserError if there is none, with the nearest names and ``forms``, what else may be given.
+    Raises UserError if there is none. Its text has the nearest names and ``forms``, a phrase on the arguments
+    that the command takes.
     """
     for result in results():
         if result.name.lower() == name.lower():
@@ -112,9 +117,9 @@ def find(name: str, forms: str) -> PublishedResult:
 def nearest(
     global_batch_size: int, optimizer: str, accelerators: int | None = None, number: int = 5
 ) -> list[PublishedResult]:
-    """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Ties go to the
-    nearest number of ``accelerators``, where it is given, then to the fastest. Empty where nobody published
-    that optimizer."""
+    """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Among equal
+    batch sizes, results with nearly as many ``accelerators`` come first unless that is None, then faster
+    results. Return an empty list for an optimizer that nobody used."""
 
     def distance(result: PublishedResult) -> tuple[float, float, float]:
         batch = _ratio(result.recipe.global_batch_size, global_batch_size)
@@ -125,23 +130,21 @@ def nearest(
 
 
 def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
-    """Return the three recipes nearest in batch size, each as the results that share it. Ties go
-    to the recipe with most results."""
-    every = sorted(by_recipe(distinct(optimizer)).values(), key=len, reverse=True)
-    return sorted(every, key=lambda alike: _ratio(alike[0].recipe.global_batch_size, global_batch_size))[:3]
+    """Return the three recipes of an optimizer that are nearest in batch size, each as the results that share
+    it. Among equal batch sizes, recipes with more results come first."""
+    groups = sorted(by_recipe(distinct(optimizer)).values(), key=len, reverse=True)
+    return sorted(groups, key=lambda group: _ratio(group[0].recipe.global_batch_size, global_batch_size))[:3]
 
 
 def by_recipe(results: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
-    """Return results by the recipe that they share."""
-    groups: dict[Recipe, tuple[PublishedResult, ...]] = {}
-    for result in results:
-        groups[result.recipe.shared] = (*groups.get(result.recipe.shared, ()), result)
-    return groups
+    """Return groups of results with the same recipe, by ``Recipe.shared``."""
+    groups = gathered((result.recipe.shared, result) for result in results)
+    return {recipe: tuple(group) for recipe, group in groups.items()}
 
 
 def distinct(optimizer: str) -> list[PublishedResult]:
-    """Return the results of an optimizer; logs that were submitted to several rounds count once, for the
-    first round."""
+    """Return the results of an optimizer that logged a batch size. Logs that were submitted to several rounds
+    count once, as the result of the first round."""
     unique: dict[tuple[Numbers, Numbers], PublishedResult] = {}
     for result in results():
         if result.recipe.optimizer.lower() == optimizer.lower() and result.recipe.global_batch_size:
@@ -150,6 +153,8 @@ def distinct(optimizer: str) -> list[PublishedResult]:
 
 
 def _ratio(value: int | None, reference: int) -> float:
+    """Return how far a value is from a reference by ratio: 0 for equal values, infinity for an unknown
+    one."""
     return abs(math.log(value / reference)) if value else math.inf
 
 
@@ -161,20 +166,20 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
 """Functions from the text of a cell to its value, by the type of the field."""
-_OF_RECIPE = {COLUMN_OF[name]: f"recipe.{name}" for name in dict.fromkeys((*SHARED, *COLUMN_OF))}
+_RECIPE_COLUMNS = {COLUMN_OF[name]: f"recipe.{name}" for name in dict.fromkeys((*SHARED, *COLUMN_OF))}
 COLUMNS: dict[str, str] = {}
-"""Column of the table -> attribute of ``PublishedResult``, or of its recipe."""
+"""Column of the table, in their order -> attribute of ``PublishedResult``, such as recipe.momentum."""
 for _field in dataclasses.fields(PublishedResult):
-    COLUMNS |= _OF_RECIPE if _field.name == "recipe" else {_field.name: _field.name}
+    COLUMNS |= _RECIPE_COLUMNS if _field.name == "recipe" else {_field.name: _field.name}
 
 
 def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
-    """Return the results of a table; the values of several runs are separated by spaces, with ``-`` for a
-    missing one."""
-    of_result, of_recipe = map(typing.get_type_hints, (PublishedResult, Recipe))
+    """Return the results of the lines of a table. A cell with values of several runs separates them by
+    spaces, with ``-`` for an unknown value."""
+    types, recipe_types = map(typing.get_type_hints, (PublishedResult, Recipe))
     results = []
     for row in csv.DictReader(lines):
-        recipe = {name: _VALUES[of_recipe[name]](row.pop(column)) for name, column in COLUMN_OF.items()}
-        others = {name: _VALUES[of_result[name]](text) for name, text in row.items()}
+        recipe = {name: _VALUES[recipe_types[name]](row.pop(column)) for name, column in COLUMN_OF.items()}
+        others = {name: _VALUES[types[name]](text) for name, text in row.items()}
         results.append(PublishedResult(recipe=Recipe(**recipe), **others))
     return results

@@ -1,8 +1,8 @@
-"""Compare the runs' epochs to target with the reference convergence points (RCP) of their batch size.
+"""Compare the epochs to target of a result's runs with the reference convergence points (RCP) of their batch
+size: ``judge``. Points, statistics and verdict are those of ``mlperf_logging.rcp_checker``.
 
-Source: MLPerf Training rules, section "Reference Convergence Points". The points, the statistics and the
-verdict are those of ``mlperf_logging.rcp_checker``. Runs that converge faster than the reference's mean, but
-not so fast that they fail, have their score multiplied by mean / epochs.
+Source: MLPerf Training rules, section "Reference Convergence Points". If the runs need fewer epochs than the
+reference on average, but not so few that they fail, their score is multiplied by the ratio of the two means.
 """
 
 import functools
@@ -21,25 +21,25 @@ from rn50.printed import Minutes
 
 @dataclass(frozen=True)
 class Convergence:
-    """Verdict of the RCP checker."""
+    """Verdict of the official checker on the convergence of a result."""
 
     ruleset: str
     """Version of the rules."""
     passed: bool
-    """True if the runs are not faster than the reference allows."""
+    """True if the runs do not converge faster than the reference allows."""
     message: str
-    """The official checker's sentence."""
+    """Sentence of the official checker."""
     factor: float
-    """Factor by which the score is scaled: 1 unless the runs converge faster than the reference, and never
-    below 1."""
+    """Factor by which the score is scaled: above 1 if the runs converge faster than the reference, else 1."""
     scaled_minutes: Minutes | None = None
-    """The score times the factor: the published score where it passes, from round v2.1 on."""
+    """Score multiplied by the factor, which is the published score from round v2.1 on; null: the check
+    failed, or scores of the round are not scaled."""
 
 
 @functools.cache
 def official() -> Any:
-    """Return the module of the official checker. Its t-tests, a millisecond each, are cached: every search of
-    a bound takes twenty, and most searches are for the same points."""
+    """Return the module of the official checker, with a cache for its t-tests. A test takes a millisecond,
+    every search of a bound takes twenty tests, and most searches are for the same points."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
     test = functools.cache(functools.partial(rcp_checker.RCP_Checker._find_p_value, None))
@@ -48,8 +48,8 @@ def official() -> Any:
 
 
 def reference(table: str | None = None) -> Any:
-    """Return the official checker of the newest ruleset, with its points or those of another ``table``, as
-    JSON."""
+    """Return an object of the official checker's class for the newest ruleset. It has the points of the JSON
+    text ``table``, else those of the ruleset."""
     file = io.StringIO(table) if table else None
     return official().RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False, rcp_file=file)
 
@@ -58,10 +58,10 @@ def reference(table: str | None = None) -> Any:
 def judge(
     ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...], table: str | None = None
 ) -> Convergence:
-    """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that
-    did not converge, by the ruleset's points or those of another ``table``, as JSON."""
+    """Return the verdict on runs of ``global_batch_size`` that needed ``epochs`` to the target; None stands
+    for a run that did not converge. The points are those of the JSON text ``table``, else the ruleset's."""
     root, silence = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silence)  # the checker logs to the root logger, and configures it where it has no handler
+    root.addHandler(silence)  # the checker logs to the root logger, and configures a root without handler
     try:
         with tempfile.TemporaryDirectory() as folder:
             for number, run_epochs in enumerate(epochs):
@@ -81,8 +81,8 @@ def judge(
 
 
 def _write_log(file: pathlib.Path, global_batch_size: int, epochs: float | None) -> None:
-    """Write only the records that the checker reads. It selects lines by the words in them, so a whole log
-    may mislead it."""
+    """Write a log of only the records that the checker reads. The checker selects lines by the words in them,
+    so that other records could mislead it."""
     records: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ("submission_benchmark", rules.BENCHMARK, {}),
         ("global_batch_size", global_batch_size, {}),

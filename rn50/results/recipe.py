@@ -1,7 +1,5 @@
-"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the reference convergence
-points.
-
-Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
+"""Read recipes (``rn50.benchmark.recipe.Recipe``): of a log, whichever optimizer's keys it uses, and of the
+reference convergence points, which are ``rcps_resnet.json`` in the ``mlperf_logging`` package.
 """
 
 import dataclasses
@@ -17,12 +15,13 @@ from rn50.packages import needed_for
 from rn50.results.parse import ResultLog, finite
 
 STEPS_FROM = 300
-"""Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in
-epochs, as MXNet submissions log them."""
+"""Smallest logged decay that is in steps, because no run lasts so many epochs. A smaller number is in epochs,
+as MXNet submissions log the decay."""
 
 
 def of_log(log: ResultLog) -> Recipe:
-    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over another's."""
+    """Return the hyperparameters of a log. Where it has the keys of two optimizers, those of the optimizer in
+    use take precedence."""
     logged: dict[str, Any] = {}
     for event in log.events:
         logged.setdefault(event.key, event.value)
@@ -35,29 +34,32 @@ def of_log(log: ResultLog) -> Recipe:
 
 
 def _value(logged: Mapping[str, Any], optimizer: Any, end: str) -> Any:
+    """Return the logged value of the hyperparameter whose key ends in ``end``; None without one."""
     keys = [f"{optimizer}_opt_{end}", f"{optimizer}_{end}", end, f"opt_{end}"]
     keys += sorted(key for key in logged if key.endswith(f"_opt_{end}"))
     return next((logged[key] for key in keys if logged.get(key) is not None), None)
 
 
 def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
-    """Return a recipe whose decay, in steps or epochs, is in epochs: whole ones where that is a step off at
-    most, whether an epoch has its last step, which is not full, or not."""
-    steps, batch = finite(values["decay_epochs"]), values["global_batch_size"]
+    """Return the recipe of ``values``, whose ``decay_epochs`` may be in steps. If it is, convert it to
+    epochs: to a whole number of epochs if the number of steps fits one to within a step. An epoch may have
+    its last, partly filled step or not."""
+    steps, batch_size = finite(values["decay_epochs"]), values["global_batch_size"]
     if steps is None or steps < STEPS_FROM:
         return Recipe(**values)
-    if not batch:
+    if not batch_size:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
-    of_epoch = train_samples / batch
-    counts = (of_epoch, math.ceil(of_epoch), math.floor(of_epoch))
+    epoch_steps = train_samples / batch_size
+    counts = (epoch_steps, math.ceil(epoch_steps), math.floor(epoch_steps))
     fitting = (count for count in counts if count >= 1 and abs(math.remainder(steps, count)) <= 1)
-    whole = (round(steps / count) for count in fitting)
-    return Recipe(**{**values, "decay_epochs": next(whole, steps / of_epoch), "decay_steps": steps})
+    epochs = next((round(steps / count) for count in fitting), steps / epoch_steps)
+    return Recipe(**{**values, "decay_epochs": epochs, "decay_steps": steps})
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:
-    """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by
-    ratio. A ruleset older than these points gets the first ruleset's."""
+    """Return the ``number`` reference convergence points whose batch sizes are nearest to a batch size, by
+    ratio, in ascending order. Each has the fields of the official table, such as ``BS``, its batch size. A
+    ruleset that is too old to have points gets those of the first ruleset that has some."""
     ruleset = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
     points = convergence_points(ruleset).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
@@ -70,8 +72,8 @@ def convergence_points(ruleset: str) -> dict[str, dict[str, Any]]:
 
 
 def reference_file(ruleset: str) -> pathlib.Path:
-    """Return the path of a ruleset's reference convergence points in the package: by name, each with its
-    ``Epochs to converge``."""
+    """Return the path of the table of reference convergence points of a ruleset, a JSON file in the package
+    ``mlperf_logging``."""
     with needed_for("reference convergence points"):
         import mlperf_logging
     checker = pathlib.Path(mlperf_logging.__file__).parent / "rcp_checker"
@@ -79,23 +81,23 @@ def reference_file(ruleset: str) -> pathlib.Path:
 
 
 def of_point(point: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a reference convergence point."""
-    its = {**point["Hyperparams"], "global_batch_size": point["BS"]}
-    its["opt_name"] = its.get("optimizer")
-    values = {name: its.get(row.end, its.get(f"opt_{row.end}")) for name, row in HYPERPARAMETERS.items()}
+    """Return the recipe of a reference convergence point, an entry of the official table."""
+    facts = {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    facts["opt_name"] = facts.get("optimizer")
+    values = {name: facts.get(row.end, facts.get(f"opt_{row.end}")) for name, row in HYPERPARAMETERS.items()}
     return _in_epochs(values, rules.TRAIN_SAMPLES)
 
 
 def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float]]:
-    """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has
-    another schedule than ``rn50.benchmark.schedule``."""
+    """Return about 200 points (epoch, learning rate) of a run of ``epochs``. Return none if the recipe lacks
+    a value or its schedule is not that of ``rn50.benchmark.schedule``."""
     fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
     warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
     if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:
         return ()
     if warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
-    # The schedule counts steps; hundredths of an epoch stand for them.
-    whole, last = dataclasses.replace(recipe, **FIXED), round(100 * epochs)
-    points = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)})
-    return [(at / 100, schedule.learning_rate(at, whole, 100)) for at in points if 0 < at <= last]
+    # The schedule counts steps: here a step is a hundredth of an epoch.
+    complete, last = dataclasses.replace(recipe, **FIXED), round(100 * epochs)
+    steps = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)})
+    return [(step / 100, schedule.learning_rate(step, complete, 100)) for step in steps if 0 < step <= last]

@@ -1,4 +1,4 @@
-"""Find the result files below the files and folders that a command is given."""
+"""Find the result files, ``result_*.txt``, that the arguments of a command mean: ``find_result_files``."""
 
 import os
 import pathlib
@@ -16,11 +16,11 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 
 
 def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    """Return the result files that ``paths`` mean, each once: files as they are, folders with every
-    ``result_*.txt`` below them, in the order of the numbers in their names.
+    """Return the result files that ``paths`` mean, without repetitions. A file means itself, whatever its
+    name. A folder means every ``result_*.txt`` below it, in the order of the numbers in their names.
 
-    Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this
-    benchmark are taken.
+    If a folder has files in a published tree (``results/<system>/<benchmark>/``), only the files of this
+    benchmark count.
 
     Raises:
         UserError: a path does not exist, no result file lies below it, or a folder cannot be read.
@@ -33,6 +33,7 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return the result files that one path means. Raise UserError if there are none."""
     if not os.path.lexists(path):
         if any(result.name.lower() == str(path).lower() for result in published.results()):
             raise UserError(path, "the name of a published result", "give its logs; rn50 compare takes names")

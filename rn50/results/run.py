@@ -1,13 +1,13 @@
-"""Read the runs of a result, tell those that are not of the benchmark, and select those that count.
+"""Read the runs of a result, label runs that are not of the benchmark, and select the runs that count.
 
-A run is labelled if it used other data, another network, trained weights or only part of its steps, or was
-resumed. Its log says so, or its saved configuration, data certificate or checkpoint epoch does. Any one of
-them is enough. A number of samples is not a label: see ``log_rules``.
+A run is labelled if it used other data, another network, trained weights or only part of its steps, or if it
+was resumed. One source is enough for a label: the log, the saved configuration, the saved data certificate or
+the saved epoch of a checkpoint. A wrong number of samples makes no label; ``log_rules`` has a rule for it.
 
-Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are
-dropped; one run that did not converge may count as the slowest. Among more than five runs, every five
-consecutive ones are a set, and the set with the median score is the result, so that submitters cannot choose
-their runs.
+Source of the selection: MLPerf Training rules, section "Benchmark Results". The fastest and the slowest of
+five runs are dropped; one run that did not converge may count as the slowest. Among more than five runs,
+every five consecutive ones are a set, and the set with the median score is the result, so that submitters
+cannot choose their runs.
 """
 
 import functools
@@ -33,10 +33,11 @@ _OUR_WRITER = "rn50/run/mlperf_log.py"
 
 @dataclass(frozen=True)
 class Run:
-    """A log and the contents of its sidecar file, ``saved``, which is empty where there is none."""
+    """A run: its log and the contents of its sidecar file."""
 
     log: ResultLog
     saved: Mapping[str, Any]
+    """Contents of the sidecar file; empty if the run has none, or one that rn50 did not write."""
 
     @property
     def file(self) -> pathlib.Path:
@@ -45,40 +46,42 @@ class Run:
 
     @functools.cached_property
     def label(self) -> str | None:
-        """The ``rules.LABELS`` of a run that is not a result of the benchmark in one text, else None."""
+        """All ``rules.LABELS`` that apply to the run, joined by "; "; None for a run of the benchmark."""
         saved, certificate = self.saved, self.saved.get("data certificate")
-        # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
+        # A certificate has ``imagenet: true`` if the numbers of images are ImageNet's and no fault was found.
         certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
-        labels = {
+        applying = {
             *self.logged_labels,
             *rules.labels(sidecar.section(saved, "data"), sidecar.section(saved, "run")),
             *([rules.NOT_A_RESULT] if certified_other else []),
             *([rules.RESUMED] if saved.get("resumed_after") else []),
         }
-        return "; ".join(label for label in rules.LABELS if label in labels) or None
+        return "; ".join(label for label in rules.LABELS if label in applying) or None
 
     @property
     def logged_labels(self) -> list[str]:
-        """The labels that the log itself has."""
+        """The labels that the log alone tells: from the text of ``submission_platform``, the number of
+        samples of an epoch, and the target."""
         platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
-        has = {rules.CUT: self.is_cut, rules.OTHER_TARGET: self.log.target != rules.TARGET_ACCURACY}
-        return [label for label in rules.LABELS if label in platforms or has.get(label)]
+        applies = {rules.CUT: self.is_cut, rules.OTHER_TARGET: self.log.target != rules.TARGET_ACCURACY}
+        return [label for label in rules.LABELS if label in platforms or applies.get(label)]
 
     @functools.cached_property
     def header(self) -> dict[str, str]:
-        """The header of the configuration that it was made with; empty if it is not in ``configs/``, or the
-        run changed what its header tells."""
+        """The fields of the header comment of the configuration file that the run was made with, by name.
+        Empty if the file is not in ``configs/``, or if the run changed variables that the header
+        describes."""
         system = str(sidecar.section(self.saved, "run").get("system", ""))
         return header.of_run(system, self.saved.get("variables", {}))
 
     @property
     def is_cut(self) -> bool:
-        """True if BENCHMARK_STEPS cut its epochs short, so that it is no result of any task."""
+        """True if BENCHMARK_STEPS cut the epochs of the run short, so that it is no result of any task."""
         return self.log.epoch_samples != self.log.train_samples
 
     @property
     def is_ours(self) -> bool:
-        """True if this package made the run."""
+        """True if rn50 made the run."""
         writers = (event.metadata.get("file") for event in self.log.events[:1])
         return bool(self.saved) or _OUR_WRITER in writers
 
@@ -89,7 +92,7 @@ class Run:
 
     @property
     def accelerators(self) -> int | None:
-        """Number of ranks according to the sidecar file, or None."""
+        """Number of ranks on all nodes according to the sidecar file; None if it does not say."""
         run = sidecar.section(self.saved, "run")
         return run["ranks_per_node"] * run.get("nodes", 1) if "ranks_per_node" in run else None
 
@@ -106,13 +109,15 @@ def read_run(file: pathlib.Path) -> Run:
 def read_folders(
     paths: Sequence[pathlib.Path], progress: Progress = silent, unread: list[UserError] | None = None
 ) -> dict[pathlib.Path, list[Run]]:
-    """Read the result files that ``paths`` mean; return the runs of each folder. ``progress(done, total)``
-    counts the files, from ``MANY_FILES`` on. ``unread``, where given, takes the errors of files, whose
-    folders are left out.
+    """Read the result files that ``paths`` mean; return the runs of each folder.
+
+    ``progress(done, total)`` counts the files if there are at least ``MANY_FILES``. If ``unread`` is a list,
+    the error of a file that is not a log of this benchmark is appended to it, and the file's folder is left
+    out of what is returned.
 
     Raises:
-        UserError: a path does not exist, holds no result file, or holds one that is not a log of this
-            benchmark.
+        UserError: a path does not exist or holds no result file; if ``unread`` is None, also a file that is
+            not a log of this benchmark.
     """
     folders: dict[pathlib.Path, list[Run]] = {}
     broken: set[pathlib.Path] = set()
@@ -132,6 +137,7 @@ def read_folders(
 
 
 def _read_of_benchmark(file: pathlib.Path) -> Run:
+    """Read a run. Raise UserError, as ``read_log`` does, also for a run of another benchmark."""
     timed_run = read_run(file)
     if timed_run.log.benchmark not in (None, rules.BENCHMARK):
         remedy = f"give logs of {rules.BENCHMARK} alone, leave this file out"
@@ -140,23 +146,25 @@ def _read_of_benchmark(file: pathlib.Path) -> Run:
 
 
 def median_set(runs: Sequence[Run]) -> list[int]:
-    """Return the indices of the runs that make the score: all of up to five, else the five consecutive ones
-    whose score is the median of all such sets. An even number of sets takes the slower of the middle two.
-    Runs are ordered by ``run_start``."""
+    """Return the indices of the runs that make the score: all runs if there are at most five, else the set of
+    five consecutive runs with the median score. Of an even number of sets, the slower of the middle two
+    counts. Runs are consecutive in the order of ``run_start``."""
     if len(runs) <= rules.RUNS:
         return list(range(len(runs)))
     in_time = sorted(range(len(runs)), key=lambda i: runs[i].log.run_start_ms or 0)
     sets = [in_time[first : first + rules.RUNS] for first in range(len(runs) - rules.RUNS + 1)]
-    return sorted(sets, key=lambda chosen: _minutes(chosen, runs))[len(sets) // 2]
+    return sorted(sets, key=lambda indices: _minutes(indices, runs))[len(sets) // 2]
 
 
-def _minutes(chosen: Sequence[int], runs: Sequence[Run]) -> float:
-    if sum(not runs[i].converged for i in chosen) > 1:
+def _minutes(indices: Sequence[int], runs: Sequence[Run]) -> float:
+    """Return the total minutes of a set without its fastest and slowest run; infinity if more than one of its
+    runs did not converge."""
+    if sum(not runs[i].converged for i in indices) > 1:
         return math.inf
-    return sum(runs[i].log.minutes or 0.0 for i in kept(chosen, runs))
+    return sum(runs[i].log.minutes or 0.0 for i in kept(indices, runs))
 
 
-def kept(chosen: Sequence[int], runs: Sequence[Run]) -> list[int]:
-    """Return the set without its fastest and its slowest run. A run that did not converge is the slowest
-    whatever its clock says, because it may have stopped early."""
-    return sorted(chosen, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]
+def kept(indices: Sequence[int], runs: Sequence[Run]) -> list[int]:
+    """Return the ``indices`` of a set of runs without those of its fastest and its slowest run. A run that
+    did not converge is the slowest whatever its clock says, because it may have stopped early."""
+    return sorted(indices, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]

@@ -1,9 +1,10 @@
 """Compute the score of a set of runs: the olympic mean of their minutes to target.
 
-Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest
-and the slowest run are dropped and the rest averaged; one run that did not converge may be the slowest, more
-make the result invalid). The mean is reported wherever it can be computed; ``result_rules`` decides whether
-the result is valid.
+``score`` reads the results that paths mean and scores each; ``score_runs`` scores runs that were read. Verbs
+that need a result start here. Source: MLPerf Training rules, sections "Run Results" (the time of a run) and
+"Benchmark Results" (the fastest and the slowest of five runs are dropped and the others averaged; one run
+that did not converge may be the slowest, several make the result invalid). The mean is reported wherever it
+can be computed; ``result_rules`` decides whether the result is valid.
 """
 
 import dataclasses
@@ -26,29 +27,29 @@ from rn50.terminal import counted
 
 @dataclass(frozen=True)
 class RunScore(Run):
-    """One run."""
+    """A run and its part in the score of its result."""
 
     kept: bool
-    """True if it counts in the mean."""
+    """True if the run counts in the mean."""
     in_set: bool
-    """True if it is one of the five consecutive runs that count."""
+    """True if the run is one of the five consecutive runs that make the result."""
     energy: power.Energy | None
-    """null: there is no power log, or none that covers the run."""
+    """null: the run has no power log, an error in one, or did not reach its target."""
 
     @property
     def epochs(self) -> float | None:
-        """Epoch of the evaluation that decided it: the first one at the target, or the last one where none
-        reached it."""
+        """Epoch of the evaluation that decided the run: the first one at the target, or the last one if none
+        reached the target."""
         return self.log.decisive.epoch if self.log.decisive else None
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy of that evaluation, a fraction."""
+        """Top-1 accuracy, a fraction, of the evaluation that decided the run."""
         return self.log.decisive.accuracy if self.log.decisive else None
 
     @property
     def minutes(self) -> Minutes | None:
-        """From run_start to run_stop."""
+        """Minutes from run_start to run_stop."""
         return self.log.minutes
 
 
@@ -60,80 +61,85 @@ prints(
 
 
 class Accuracy(NamedTuple):
-    """Top-1 of runs towards another target than the benchmark's, as tables of recipes have it."""
+    """Top-1 accuracy of runs with another target than the benchmark's. Their minutes are no score, so their
+    accuracy is reported, as tables of recipes do."""
 
     mean: float
     """Mean top-1 of the runs' last evaluations, a fraction."""
     deviation: float | None
-    """Standard deviation over the runs; null: one run."""
+    """Standard deviation of the last evaluations over the runs; null: one run."""
     best_mean: float
-    """The same of their best evaluations."""
+    """Mean top-1 of the runs' best evaluations, a fraction."""
     best_deviation: float | None
-    """Standard deviation over the runs; null: one run."""
+    """Standard deviation of the best evaluations over the runs; null: one run."""
     runs: int
-    """Runs that ended with success."""
+    """Number of runs that ended with success."""
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes."""
+    """Score of one system: its runs and the mean of their minutes."""
 
     system: str
-    """SUBMISSION_PLATFORM, or the folder."""
+    """Name of the system: SUBMISSION_PLATFORM; in a published tree, or without that, the name of a folder."""
     valid: bool
     """True if the rules of a result allow the score."""
     olympic_minutes: Minutes | None
-    """The score: mean of the runs without the fastest and the slowest; null: too few reached the target."""
+    """The score: mean minutes of the runs without the fastest and the slowest; null: there are too few runs,
+    or too few reached the target."""
     reasons: tuple[str, ...]
-    """Why it is not valid."""
+    """Reasons why the score is not valid; empty if it is."""
     mean_minutes: Minutes | None
-    """Mean of fewer runs than a result has, where all converged and no rule is broken."""
+    """Mean minutes of fewer runs than a result has; null: there are enough, a run did not converge, or a rule
+    is broken."""
     label: str | None
-    """The label of what is not the benchmark."""
+    """Label of runs that are not the benchmark; null: they are."""
     unverified: str | None
     """MLCommons' words for a result that it has not reviewed; null for demo data and published results."""
     division: str | None
-    """closed or open."""
+    """Division as logged: closed or open."""
     convergence: rcp.Convergence | None
-    """null: nothing to compare with."""
+    """Comparison with the reference convergence points; null: there is nothing to compare with."""
     spread: Share | None
-    """(slowest - fastest) / mean, of the runs that converged."""
+    """(slowest - fastest) / mean, of the minutes of the runs that converged."""
     accelerators: int | None
-    """From the description of the system."""
+    """Number of accelerators of all nodes; null: there is no description of the system."""
     images_per_second: Tenths | None
-    """Training images of the kept runs over their whole time."""
+    """Training images of the kept runs divided by their whole time from run_start to run_stop."""
     images_per_second_per_accelerator: Tenths | None
-    """The same of each accelerator."""
+    """images_per_second divided by the number of accelerators."""
     accuracy: Accuracy | None
     """null: the runs have the benchmark's target, so that their minutes count."""
     energy: power.Energy | None
-    """Mean of the runs that count; null: not all of them were measured."""
+    """Mean over the kept runs; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
     errors: Hidden[tuple[Finding, ...]]
+    """Broken rules, without those of runs that missed the target."""
     refusal: Hidden[str | None]
-    """Verdict of its rules, as in ``result_rules.Judgement``."""
+    """Verdict that the logs break a rule, as in ``result_rules.Judgement``."""
     submitter: Hidden[str | None]
-    """Who published it, in a published tree."""
+    """Round and organisation of a published tree; None elsewhere."""
 
     @property
     def scaled_minutes(self) -> float | None:
-        """``convergence.scaled_minutes``, if there is a convergence."""
+        """``convergence.scaled_minutes``; None without ``convergence``."""
         return self.convergence.scaled_minutes if self.convergence else None
 
     @property
     def name(self) -> str:
-        """``system`` without the label, for places that show the label apart."""
+        """``system`` without the label, for displays that show the label separately."""
         return rules.without_labels(self.system) or self.system
 
 
 def score(
     paths: Sequence[pathlib.Path], ruleset: str | None = None, progress: Progress = silent
 ) -> list[SystemScore]:
-    """Score result files, folders of them or published trees; the files of one folder are the runs of one
-    system.
+    """Score result files, folders of result files or published trees. The files of one folder are the runs of
+    one system.
 
-    ``ruleset`` selects the reference convergence points. None selects the round that a folder of a published
-    tree names, else the newest. ``progress(done, total)`` counts the files read, from ``MANY_FILES`` on.
+    ``ruleset`` selects the reference convergence points. None selects the ruleset of the round that a folder
+    of a published tree names, else the newest ruleset. ``progress(done, total)`` counts the files read if
+    there are at least ``MANY_FILES``.
 
     Raises:
         UserError: a path does not exist, holds no result file, or holds one that is not a log of this
@@ -154,38 +160,40 @@ def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
 
 
 def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> SystemScore:
-    """Return the score of the runs of a folder."""
+    """Return the score of the runs in a folder; ``ruleset`` as for ``score``."""
     place = tree.place(folder)
     ruleset = ruleset or tree.ruleset(folder)
     accelerators = tree.accelerators(folder)
     judged = result_rules.judge_in(folder, runs, ruleset)
-    chosen = [runs[i] for i in judged.chosen]
-    reasons = _too_few(chosen)
+    set_of_runs = [runs[i] for i in judged.chosen]
+    reasons = _too_few(set_of_runs)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
+    energies, _ = power.judge([timed_run.log for timed_run in runs])
     scores = tuple(
-        RunScore(run.log, run.saved, i in in_mean, i in judged.chosen, energy)
-        for i, (run, energy) in enumerate(zip(runs, power.judge([run.log for run in runs])[0], strict=True))
+        RunScore(timed_run.log, timed_run.saved, i in in_mean, i in judged.chosen, energies[i])
+        for i, timed_run in enumerate(runs)
     )
     kept = [scores[i] for i in in_mean]
-    minutes = [score.log.minutes or 0.0 for score in kept]
-    mean = sum(minutes) / len(minutes) if minutes else None
-    times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
+    kept_minutes = [score.log.minutes or 0.0 for score in kept]
+    mean = sum(kept_minutes) / len(kept) if kept else None
+    times = [timed_run.log.minutes or 0.0 for timed_run in set_of_runs if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
     reasons += [error.where_and_what for error in judged.broken]
-    so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
+    good_so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [(score.epochs or 0.0) * (score.log.epoch_samples or 0) for score in kept]
-    rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
+    rate = sum(images) / sum(kept_minutes) / 60 if all(images) and any(kept_minutes) else None
     unreviewed = any(timed_run.is_ours for timed_run in runs) and not (place and place.ruleset)
+
     return SystemScore(
         system=_system(folder, runs),
         valid=not reasons,
         olympic_minutes=mean,
         reasons=tuple(reasons),
-        mean_minutes=mean_time if so_far else None,
+        mean_minutes=mean_time if good_so_far else None,
         label=judged.label,
         unverified=rules.NOT_VERIFIED if unreviewed and not judged.label else None,
         division=next((timed_run.log.division for timed_run in runs if timed_run.log.division), None),
-        convergence=None if mean is None or judged.label else _convergence(chosen, ruleset, mean),
+        convergence=None if mean is None or judged.label else _convergence(set_of_runs, ruleset, mean),
         spread=(max(times) - min(times)) / mean_time if len(times) > 1 and mean_time else None,
         accelerators=accelerators,
         images_per_second=rate,
@@ -200,21 +208,18 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
 
 
 def _accuracy(logs: Sequence[ResultLog]) -> Accuracy | None:
-    """Return the accuracy of runs, None where one has the benchmark's target or none has ended."""
+    """Return the accuracy of converged runs; None if there is no run or a run has the benchmark's target."""
     if not logs or any(log.target == rules.TARGET_ACCURACY for log in logs):
         return None
     last = [log.evaluations[-1].accuracy for log in logs]
     best = [max(evaluation.accuracy for evaluation in log.evaluations) for log in logs]
-    (mean, deviation), (best_mean, best_deviation) = (
-        (statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
-        for values in (last, best)
-    )
-    return Accuracy(mean, deviation, best_mean, best_deviation, len(logs))
+    deviation, best_deviation = (statistics.stdev(x) if len(logs) > 1 else None for x in (last, best))
+    return Accuracy(statistics.mean(last), deviation, statistics.mean(best), best_deviation, len(logs))
 
 
 def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Convergence | None:
-    """Compare the runs of a set with the reference; None where the log has no batch size, or the ruleset no
-    reference."""
+    """Compare the runs of a set with the reference convergence points; ``minutes`` is their score. Return
+    None if the first log has no batch size or the ruleset has no points."""
     batch_size = runs[0].log.global_batch_size
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
@@ -226,7 +231,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
 
 
 def _too_few(runs: Sequence[Run]) -> list[str]:
-    """Return the reason why no mean can be computed, or nothing."""
+    """Return the reason why these runs have no score, alone in a list; an empty list if they have one."""
     if len(runs) != rules.RUNS:
         return [f"{counted(len(runs), 'run')} of {rules.RUNS}"]
     failed = [timed_run.file.name for timed_run in runs if not timed_run.converged]

@@ -1,4 +1,7 @@
-"""Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
+"""Print scores: as JSON (``Scores``) and CSV for scripts, and as a table with sentences for people.
+
+``rn50 score`` prints all of it; the report and the campaign use single sentences.
+"""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -13,7 +16,8 @@ from rn50.results.score import Accuracy, RunScore, SystemScore
 from rn50.results.validity.result_rules import NOT_VALID
 from rn50.terminal import Terminal, csv_text, minutes, table
 
-_MOST_REASONS = 5
+_MOST_REASONS, _MOST_FINDINGS = 5, 3
+"""Most reasons printed of a system, and findings of a log; ``rn50 check`` prints all."""
 
 
 class Scores(NamedTuple):
@@ -23,8 +27,8 @@ class Scores(NamedTuple):
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
-    """Return CSV with a row per run, followed by the score of its system with all reasons in one cell;
-    findings are left out."""
+    """Return CSV with a row for each run. The columns of a run are followed by those of its system's score,
+    which are the same in all its rows. All reasons are in one cell; findings are left out."""
     columns: tuple[str, ...] = ("system", "file", "seed", "epochs", "accuracy", "status", "minutes", "kept")
     columns += ("in_set", "valid", "olympic_minutes", "reasons", "label", "unverified", "spread")
     columns += ("accelerators", "images_per_second_per_accelerator")
@@ -33,44 +37,46 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
     for system in as_json(scores):
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
-        behind = {**convergence, **{f"rcp_{name}": value for name, value in convergence.items()}}
+        prefixed = {f"rcp_{name}": value for name, value in convergence.items()}
         for run in system["runs"]:
-            cells = {**system, **behind, **run}
+            cells = {**system, **convergence, **prefixed, **run}
             rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
 
 
 def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
-    """Print for each system a table of its runs, the findings on their logs, and the score line with its
-    label. Systems of several submitters are named with theirs."""
+    """Print for each system a table of its runs, the findings on their logs, and its score with its label. If
+    the systems are of several submitters, the submitter's name stands before the system's."""
     several = len({system.submitter for system in scores}) > 1
     for system in scores:
         name = f"{system.submitter}/{system.name}" if several and system.submitter else system.name
         headings = ("file", "seed", "epochs", "accuracy", "status", "minutes", "score")
         runs = table(headings, ("file", "status", "score"), name)
         for run in system.runs:
-            cells = _cell(run.log.seed, "d"), _cell(run.epochs, "g"), _cell(run.accuracy, ".5f")
-            ended = run.log.status, minutes(run.minutes), _became(run, system)
-            runs.add_row(run.file.name, *cells, *ended)
+            numbers = [_cell(run.log.seed, "d"), _cell(run.epochs, "g"), _cell(run.accuracy, ".5f")]
+            outcome = [run.log.status, minutes(run.minutes), _part_in_score(run, system)]
+            runs.add_row(run.file.name, *numbers, *outcome)
         console.print(runs)
         for run in system.runs:
-            for finding in run.log.findings[:3]:
+            for finding in run.log.findings[:_MOST_FINDINGS]:
                 console.print(f"{run.file.name}: {finding}")
-            if len(run.log.findings) > 3:
-                console.print(f"{run.file.name}: {len(run.log.findings) - 3} more findings")
+            if (more := len(run.log.findings) - _MOST_FINDINGS) > 0:
+                console.print(f"{run.file.name}: {more} more findings")
         console.print(f"{name}: {_headline(system)}", style="bold")
         for line in (*_further_reasons(system), *remarks(system), system.unverified):
             if line:
                 console.print(line)
 
 
-def _became(run: RunScore, system: SystemScore) -> str:
+def _part_in_score(run: RunScore, system: SystemScore) -> str:
+    """Return whether a run counts in the score, for a cell of the table."""
     if system.olympic_minutes is None:
         return "-"
     return "kept" if run.kept else "dropped" if run.in_set else "not in set"
 
 
 def _cell(value: Any, spec: str) -> str:
+    """Return a value in the format ``spec``; "-" for None."""
     return "-" if value is None else format(value, spec)
 
 
@@ -92,27 +98,31 @@ def _headline(system: SystemScore) -> str:
 
 
 def top_1(accuracy: Accuracy) -> str:
-    """Return the accuracy of runs towards another target, in words."""
-    pairs = (accuracy[:2], accuracy[2:4])
-    last, best = (
-        f"{mean:.4f}" + (f" ± {spread:.4f}" if spread is not None else "") for mean, spread in pairs
-    )
+    """Return the accuracy of runs with another target than the benchmark's, in words."""
+    last = f"{accuracy.mean:.4f}{_plus_minus(accuracy.deviation)}"
+    best = f"{accuracy.best_mean:.4f}{_plus_minus(accuracy.best_deviation)}"
     runs = "1 run" if accuracy.runs == 1 else f"mean and standard deviation of {accuracy.runs} runs"
     return f"top-1 {last}, {runs}; of their best evaluations {best}"
 
 
+def _plus_minus(deviation: float | None) -> str:
+    return "" if deviation is None else f" ± {deviation:.4f}"
+
+
 def _unverified(system: SystemScore) -> str:
+    """Return the remark behind the minutes of a result that MLCommons has not reviewed, else nothing."""
     return f" ({rules.UNVERIFIED})" if system.unverified else ""
 
 
 def _further_reasons(system: SystemScore) -> list[str]:
+    """Return a line for each reason after the first, which ``_headline`` has, and one for those left out."""
     lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
     left = len(system.reasons) - _MOST_REASONS
     return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines
 
 
 def made_of(system: SystemScore) -> str:
-    """Return the phrase that names the runs in the mean."""
+    """Return the phrase that says of which runs the score is the mean."""
     text = f"mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
     if not all(run.in_set for run in system.runs):
         text += f", the median set of five consecutive ones of {len(system.runs)}"
@@ -120,12 +130,12 @@ def made_of(system: SystemScore) -> str:
 
 
 def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
-    """Yield sentences on reference convergence, throughput, spread and other load, as far as they are
-    known."""
+    """Yield sentences on the mean of too few runs, reference convergence, throughput, energy, spread and
+    other load, as far as these are known."""
     if system.mean_minutes is not None:
-        so_far = f"{minutes(system.mean_minutes)} minutes{_unverified(system)}"
+        mean = f"{minutes(system.mean_minutes)} minutes{_unverified(system)}"
         reached = "" if system.accuracy else "; every run so far reached the target"
-        yield f"{so_far} is the mean so far{reached}"
+        yield f"{mean} is the mean so far{reached}"
     if system.convergence:
         verdict = _convergence(system, system.convergence)
         yield f"reference convergence {system.convergence.ruleset}: {verdict}"
@@ -138,17 +148,18 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
     if system.energy:
         yield system.energy.sentence
     if system.spread is not None:
-        yield apart(system.spread) + _of_equal_epochs(system)
+        yield spread_in_words(system.spread) + _spread_of_equal_epochs(system)
     yield from other_load.caution(system.runs)
 
 
-def apart(spread: float) -> str:
-    """Return the spread of the minutes of the runs that converged, in words."""
+def spread_in_words(spread: float) -> str:
+    """Return the ``spread`` of a ``SystemScore`` in words."""
     return f"slowest run {100 * spread:.1f} % above the fastest, relative to the mean"
 
 
-def _of_equal_epochs(system: SystemScore) -> str:
-    """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
+def _spread_of_equal_epochs(system: SystemScore) -> str:
+    """Return a phrase on the spread of the minutes within the largest group of runs that took equally many
+    epochs. Return "" if all runs took equally many, or no two did."""
     by_epochs: dict[float, list[float]] = {}
     for run in system.runs:
         if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
@@ -161,7 +172,8 @@ def _of_equal_epochs(system: SystemScore) -> str:
 
 
 def scaled(convergence: Convergence, than: str = "the reference") -> str:
-    """Return by what a score is scaled that passes, in words."""
+    """Return the scaling of a score that passes the check of reference convergence, in words. ``than`` names
+    the point that the score is faster than."""
     if convergence.factor <= 1 or convergence.scaled_minutes is None:
         return "not scaled"
     changed = f"minutes x {convergence.factor:.7f} = {minutes(convergence.scaled_minutes)} minutes"
@@ -169,6 +181,7 @@ def scaled(convergence: Convergence, than: str = "the reference") -> str:
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
+    """Return the verdict of the check of reference convergence, in words."""
     if not convergence.passed and system.division == "open":
         verdict = "FAILED, which the open division may"
     elif not convergence.passed:

@@ -1,4 +1,9 @@
-"""Read the sidecar file ``result_<N>.json``, which ``rn50.run.provenance`` saves beside the log of a run."""
+"""Read the sidecar file ``result_<N>.json`` of a log ``result_<N>.txt``: the configuration, environment,
+packages and machine of the run, as ``rn50.run.provenance`` saves them.
+
+``read`` checks the file's structure once; the other functions take its contents, ``saved``, and need not. The
+file may come from a stranger, as a log may.
+"""
 
 import json
 import pathlib
@@ -13,22 +18,28 @@ from rn50.settings.libraries import HARMLESS
 from rn50.settings.writing import is_name
 
 LARGEST = 8 << 20
-"""Bytes; files that we write have some tens of thousands."""
+"""Bytes of the largest sidecar file that is read; files that rn50 writes have some tens of thousands."""
 _TEXTS = ("commit", "python", "machine", "rn50", "precision", "precision_reason", "input_library")
+"""Fields of the file that are text."""
 _TABLES = ("packages", "system", "variables", "environment")
+"""Fields of the file that are objects of texts; the names in the last two are those of variables."""
 _SECTIONS = ("hyperparameters", "run", "data", "input_pipeline")
+"""Objects in the field ``config``."""
 _COUNTS = ("ranks_per_node", "nodes")
+"""Fields of the section ``run`` that are whole numbers above 0."""
 _NAMES = ("framework", "device", "system")
-_COMMIT = re.compile(r"\w[\w./+-]*")  # neither an option of git nor several words
+"""Fields of the section ``run`` that are text."""
+_COMMIT = re.compile(r"\w[\w./+-]*")  # git would take a commit that begins with a dash for an option
 
 
 def path(log: pathlib.Path) -> pathlib.Path:
-    """Return the path of a log's sidecar file, which need not exist."""
+    """Return the path of the sidecar file of a log; the file may be missing."""
     return log.with_suffix(".json")
 
 
 def read(log: pathlib.Path) -> Mapping[str, Any]:
-    """Return the contents of a log's sidecar file; empty where there is none or rn50 did not write it."""
+    """Return the contents of the sidecar file of a log; empty if the file is missing or rn50 cannot have
+    written it."""
     try:
         saved = files.read_json(path(log), LARGEST)
     except UserError:
@@ -37,8 +48,8 @@ def read(log: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _is_ours(saved: Any) -> bool:
-    """Return True if ``saved`` has the structure that ``provenance.save`` writes, so that no other code
-    checks it again. Texts may be anything."""
+    """Return True if ``saved`` has the structure that ``provenance.save`` writes: the types are right and no
+    text has a null character. Texts may otherwise be anything."""
     config = saved.get("config", {}) if isinstance(saved, dict) else None
     if not isinstance(config, dict):
         return False
@@ -60,9 +71,8 @@ def _is_ours(saved: Any) -> bool:
 
 
 def is_whole(saved: Mapping[str, Any]) -> bool:
-    """Return True if ``saved`` has all fields on the run's devices and framework that packaging needs."""
-    run = section(saved, "run")
-    return all(name in run for name in (*_COUNTS, *_NAMES))
+    """Return True if ``saved`` has every field of ``_COUNTS`` and ``_NAMES``, which packaging needs."""
+    return all(name in section(saved, "run") for name in (*_COUNTS, *_NAMES))
 
 
 def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -72,28 +82,31 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def variables(saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that may become a configuration: those that rn50 reads and that are not of one run
-    alone, and harmless ones of libraries. Any other could run what came with the result."""
-    ours = saved.get("variables", {})
-    taken = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
-    settings = {**ours, **saved.get("environment", {}), **ours}
-    return {name: value for name, value in settings.items() if name in taken and value.isprintable()}
+    """Return the saved variables that may become a configuration: variables that rn50 reads, except those
+    that belong to a single run, and harmless variables of libraries. Any other variable could make a process
+    run code that came with a stranger's result."""
+    of_rn50 = saved.get("variables", {})
+    accepted = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
+    settings = {**of_rn50, **saved.get("environment", {}), **of_rn50}
+    return {name: value for name, value in settings.items() if name in accepted and value.isprintable()}
 
 
 def left_out(saved: Mapping[str, Any]) -> list[str]:
-    """Return the names of the other variables, but for those of one run alone."""
+    """Return the names of the saved variables that ``variables`` leaves out, except those that belong to a
+    single run."""
     settings = {**saved.get("variables", {}), **saved.get("environment", {})}
     return [name for name in settings if name not in variables(saved) and name not in RUNS_OWN_NAMES]
 
 
 def named(saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the saved values by names like ``config / run / device``; without ``variables``, which repeat
-    ``config``."""
+    """Return all saved values as text, by names like ``config / run / device``. Leave out ``variables``,
+    which repeat the values of ``config``."""
     return {name: value for name, value in flat(saved) if not name.startswith("variables / ")}
 
 
 def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the values of a nested JSON object with names like ``config / run / device``."""
+    """Yield (name like ``config / run / device``, value as text) of a nested JSON object. ``above`` is the
+    name of the object itself; it is empty for the outermost one."""
     if isinstance(value, Mapping):
         for key, member in value.items():
             yield from flat(member, f"{above} / {key}" if above else str(key))

@@ -1,17 +1,17 @@
-"""Test whether so few runs show a difference: p-values and intervals, corrected for several tests made at
-once.
+"""Test whether a few runs of two results show a difference: p-values and intervals, corrected for several
+tests made at once. ``compare`` and ``audit`` use them.
 
 The interval of a difference of means is Welch's (B. L. Welch, Biometrika 34, 1947), which does not assume
 equal variances. The p-value is that of the exact permutation test (R. A. Fisher, The Design of Experiments,
-1935), which assumes no distribution at all. Five runs against five can be divided in 252 ways, so p is never
-below 2/252 = 0.008.
+1935), which assumes no distribution at all. Ten runs can be divided into five and five in 252 ways, so p is
+never below 2/252 = 0.008 for five runs against five.
 
-Among several tests made at once, some succeed by chance. The p-values are therefore adjusted by Y. Benjamini
-and Y. Hochberg (J. R. Stat. Soc. B 57, 1995): at most 5 % of the differences called shown are expected to be
-none. The intervals are widened to match: at most 5 % of the intervals of shown differences are expected to
-miss the true one (Y. Benjamini and D. Yekutieli, J. Am. Stat. Assoc. 100, 2005). Bonferroni's and Holm's
-corrections, which guard against a single mistake, are not used: with seven tests or more, five runs against
-five could not show any difference under them, however large.
+Among several tests made at once, some succeed by chance. The p-values are therefore adjusted by the method of
+Y. Benjamini and Y. Hochberg (J. R. Stat. Soc. B 57, 1995): of all differences that are reported as shown, at
+most 5 % are expected not to exist. The intervals are widened to match: of the intervals of shown differences,
+at most 5 % are expected to miss the true difference (Y. Benjamini and D. Yekutieli, J. Am. Stat. Assoc. 100,
+2005). Bonferroni's and Holm's corrections, which guard against a single mistake, are not used: with seven
+tests or more, five runs against five could not show any difference under them, however large.
 """
 
 import math
@@ -21,24 +21,27 @@ from typing import Any
 
 Interval = tuple[float | None, float | None]
 CONFIDENCE = 0.95
+"""Confidence level of an interval that stands alone; a difference is shown if its p is below 1 - this."""
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of mean(b) - mean(a), with the degrees of freedom of Welch and Satterthwaite;
-    (None, None) where a side has fewer than two runs or neither has any spread."""
+    """Return the confidence interval of mean(b) - mean(a), with the degrees of freedom of Welch and
+    Satterthwaite. Return (None, None) if one result has fewer than two runs, or if the values of each result
+    are all equal."""
     from scipy import stats  # takes a second to load
 
     if min(len(a), len(b)) < 2 or len({*a}) == len({*b}) == 1:
         return None, None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # SciPy doubts a side without spread
+        warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, where the values of one are all equal
         low, high = stats.ttest_ind(b, a, equal_var=False).confidence_interval(confidence)
     return float(low), float(high)
 
 
 def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the two-sided p-value of the difference of means over all divisions of the runs, or over 9,999
-    random ones where there are more; 1 where a side has one run, which shows nothing."""
+    """Return the two-sided p-value of the difference of means over all divisions of the runs into two groups,
+    or over 9,999 random divisions if there are more. Return 1 if one result has fewer than two runs, which
+    show nothing."""
     import numpy as np
     from scipy import stats
 
@@ -52,7 +55,7 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def lowest_p(a: int, b: int) -> float:
-    """Return the lowest value that ``permutation_p`` can have for so many runs."""
+    """Return the lowest value that ``permutation_p`` can have for ``a`` runs against ``b`` runs."""
     return 2 / math.comb(a + b, a) if min(a, b) > 1 else 1.0
 
 
@@ -64,7 +67,7 @@ def adjusted(p: Sequence[float]) -> list[float]:
 
 
 def confidence_at_once(adjusted_p: Sequence[float]) -> float:
-    """Return the confidence that every interval needs, by Benjamini and Yekutieli: 1 - 5 % x differences
-    shown / tests. Where none is shown, one is counted."""
+    """Return the confidence level that every interval needs by Benjamini and Yekutieli, from the adjusted
+    p-values of all tests: 1 - 5 % * (number of shown differences, at least 1) / (number of tests)."""
     shown = sum(p < 1 - CONFIDENCE for p in adjusted_p)
     return 1 - (1 - CONFIDENCE) * max(1, shown) / max(1, len(adjusted_p))

@@ -1,5 +1,8 @@
-"""Locate a folder of results in a published tree, ``<organisation>/results/<system>/resnet``, and read the
-description of its system, ``<organisation>/systems/<system>.json``."""
+"""Locate a folder of result files in a published tree, ``<organisation>/results/<system>/resnet``, and read
+the description of its system, ``<organisation>/systems/<system>.json``.
+
+MLCommons publishes such trees, and ``rn50 package`` writes them. Everywhere else ``place`` returns None.
+"""
 
 import pathlib
 import re
@@ -14,35 +17,37 @@ from rn50.printed import prints
 
 _REMEDY = "fix the description of the system"
 _MOST = 1_000_000
-"""Nodes, and accelerators of a node, that no system has."""
+"""Bound of the numbers of nodes, and of accelerators of a node; no system has so many."""
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
+"""Name of the folder of a round, like training_results_v1.0."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of the organisation, the name of the system, and the ruleset of the round that a folder
-    above names, or None."""
+    """Place of one system in a published tree."""
 
     organisation: pathlib.Path
-    """Its folder."""
+    """Folder of the organisation."""
     system: str
     """Name of the system."""
     ruleset: str | None = None
+    """Ruleset of the round that a folder above the organisation names; None if no folder names one."""
 
     @property
     def submitter(self) -> str:
-        """Round, where a folder names it, and organisation, like v1.0/Inspur."""
+        """Round and organisation, like v1.0/Inspur; the organisation alone if no folder names the round."""
         name = self.organisation.name
         return f"v{self.ruleset.removesuffix('.0')}/{name}" if self.ruleset else name
 
     @property
     def results(self) -> pathlib.Path:
-        """Folder of the results."""
+        """Folder of the result files."""
         return self.organisation / "results" / self.system / rules.BENCHMARK
 
     @property
     def implementations(self) -> pathlib.Path:
-        """Folder of the code, a folder for each version and one with the scripts of each system."""
+        """Folder of the code. It has a folder for each version of the code, and a folder for each system with
+        its scripts."""
         return self.organisation / "benchmarks" / rules.BENCHMARK / "implementations"
 
     @property
@@ -80,7 +85,7 @@ def ruleset(folder: pathlib.Path) -> str:
 
 
 def read_description(path: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of a description as written; submitters write every number as text.
+    """Return the fields of a system description as written; submitters write every number as text.
 
     Raises:
         UserError: the file is missing, cannot be read or is not a JSON object.
@@ -92,8 +97,9 @@ def read_description(path: pathlib.Path) -> dict[str, Any]:
 
 
 def described(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of the description of the system whose results are in a folder; empty outside a
-    published tree, and where it is missing or broken, which ``rn50 check`` reports."""
+    """Return the fields of the description of the system whose result files are in a folder. Return an empty
+    dictionary outside a published tree, and if the description is missing or broken: ``rn50 check`` reports
+    that."""
     try:
         location = place(folder)
         return read_description(location.description) if location else {}
@@ -102,17 +108,17 @@ def described(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def accelerators(folder: pathlib.Path) -> int | None:
-    """Return nodes times accelerators per node of a system in a published tree; None where there are none or
-    no description says how many."""
-    nodes, of_a_node = counts(described(folder)) or (0, 0)
-    return nodes * of_a_node if nodes * of_a_node > 0 else None
+    """Return the number of accelerators on all nodes of the system whose result files are in a folder; None
+    if it has none, or no description says how many."""
+    nodes, accelerators_per_node = counts(described(folder)) or (0, 0)
+    return nodes * accelerators_per_node if nodes * accelerators_per_node > 0 else None
 
 
 def counts(fields: dict[str, Any]) -> tuple[int, int] | None:
-    """Return nodes and accelerators per node of a description; None where it does not say how many, or says
-    more than there are."""
+    """Return (nodes, accelerators per node) of a system description; None if it does not say how many, or one
+    of the numbers is not below ``_MOST``."""
     try:
-        counted = int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
+        numbers = int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return counted if max(counted) < _MOST else None
+    return numbers if max(numbers) < _MOST else None

@@ -1,8 +1,8 @@
-"""Forms of a check that machines read: GitHub's annotations and SARIF.
+"""Write the report of ``rn50 check`` in a form for machines (``lines``): GitHub's annotations or SARIF.
 
 Sources: "Workflow commands for GitHub Actions" and "SARIF support for code scanning" in GitHub's
-documentation; SARIF 2.1.0, an OASIS standard. Paths are relative to the working folder where they lie below
-it, because GitHub shows a line of no other file.
+documentation; SARIF 2.1.0, an OASIS standard. Paths below the working folder are relative to it, because
+GitHub shows findings only in such files.
 """
 
 import os
@@ -19,22 +19,23 @@ from rn50.submission.check import CheckReport, summary
 from rn50.terminal import inert, json_text, safe
 
 _MESSAGE, _PROPERTY = "%\r\n", "%\r\n:,"
-"""Characters that a message of a workflow command escapes, and a property of one."""
+"""Characters that are escaped in the message of a workflow command, and in a property of it."""
 
 
 def lines(report: CheckReport, form: str) -> Iterator[str]:
-    """Return the lines of a report as ``form``: github or sarif. A finding on a folder names the first of its
-    runs, because no machine shows a folder."""
-    runs = [(v.file.parent.resolve() / v.file.name, v.file) for v in reversed(report.verdicts)]
-    first = {folder: file for run, file in runs for folder in run.parents}
-    on_files = (
-        replace(finding, file=first.get(finding.file.resolve(), finding.file)) for finding in report.findings
-    )
-    report = replace(report, findings=tuple(on_files))
-    return map(safe, (_github if form == "github" else _sarif)(report))
+    """Return the lines of a report in a ``form``: github or sarif. A finding on a folder becomes one on the
+    first log below the folder, because neither form can point to a folder."""
+    first_log: dict[pathlib.Path, pathlib.Path] = {}  # folder -> first log below it
+    for log in [verdict.file for verdict in report.verdicts]:
+        for folder in (log.parent.resolve() / log.name).parents:
+            first_log.setdefault(folder, log)
+    findings = [replace(f, file=first_log.get(f.file.resolve(), f.file)) for f in report.findings]
+    report = replace(report, findings=tuple(findings))
+    return map(safe, _github(report) if form == "github" else _sarif(report))
 
 
 def _github(report: CheckReport) -> Iterator[str]:
+    """Yield a workflow command for each finding, then the verdict."""
     for finding in report.findings:
         place = {"file": str(_relative(finding.file)), "line": finding.line, "title": finding.rule}
         properties = (f"{name}={_escaped(str(value), _PROPERTY)}" for name, value in place.items() if value)
@@ -43,31 +44,35 @@ def _github(report: CheckReport) -> Iterator[str]:
 
 
 def _escaped(text: str, characters: str) -> str:
+    """Return a text with ``characters`` as %XX, and without commands of its own."""
     return re.sub(f"[{characters}]", lambda match: f"%{ord(match[0]):02X}", inert(text))
 
 
 def _text(finding: Finding) -> str:
+    """Return message and remedy on one line."""
     return safe(f"{finding.message}; {finding.remedy}")
 
 
 def _relative(path: pathlib.Path) -> pathlib.Path:
+    """Return a path relative to the working folder if it is below it, else the absolute path."""
     absolute, here = pathlib.Path(os.path.abspath(path)), pathlib.Path.cwd()
     return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
 
 
 def _sarif(report: CheckReport) -> Iterator[str]:
+    """Yield the lines of a SARIF document with all findings and their rules."""
     rules: dict[str, dict[str, Any]] = {}
     results = []
     for finding in report.findings:
         name = re.sub("[^a-z0-9]+", "-", finding.rule.lower()).strip("-")
-        # GitHub takes no rule without all three, and no result without a line.
-        about = {"shortDescription": finding.rule, "fullDescription": finding.rule, "help": finding.remedy}
-        rules.setdefault(name, {"id": name, **{what: {"text": safe(text)} for what, text in about.items()}})
+        # GitHub accepts no rule without all three texts, and no result without a line.
+        texts = {"shortDescription": finding.rule, "fullDescription": finding.rule, "help": finding.remedy}
+        rules.setdefault(name, {"id": name, **{key: {"text": safe(text)} for key, text in texts.items()}})
         path = _relative(finding.file)
         uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
-        place = {"artifactLocation": {"uri": uri}, "region": {"startLine": finding.line or 1}}
+        location = {"artifactLocation": {"uri": uri}, "region": {"startLine": finding.line or 1}}
         result = {"ruleId": name, "level": finding.severity, "message": {"text": _text(finding)}}
-        results.append({**result, "locations": [{"physicalLocation": place}]})
+        results.append({**result, "locations": [{"physicalLocation": location}]})
     driver = {"name": "rn50", "version": rn50.__version__, "rules": list(rules.values())}
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     run = {"tool": {"driver": driver}, "results": results}

@@ -1,8 +1,9 @@
-"""``rn50 check``: report everything wrong with results, by the official checkers and our own rules.
+"""``rn50 check``: report everything wrong with results, by the official checkers and our own rules
+(``check``).
 
-The files of a folder are the runs of a result; the compliance checker and the rules of a result are applied
-to them. A system in a published tree or a package (``<organisation>/results/<system>/resnet``) also goes
-through the checkers of a whole submission: seeds, reference convergence, description, package.
+The files of a folder are the runs of a result. The compliance checker and the rules of a result are applied
+to them. A result in a published tree or a package (``<organisation>/results/<system>/resnet``) is also
+checked by the official checkers of a whole submission: seeds, reference convergence, description, package.
 """
 
 import itertools
@@ -24,20 +25,20 @@ from rn50.submission import package_checks
 from rn50.terminal import Terminal, counted
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
-"""Rulesets that each refuse something the others accept."""
+"""Rulesets of which each refuses something that the others accept."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Verdicts of the compliance checker, and every finding."""
+    """Verdicts of the compliance checker, and all findings."""
 
     verdicts: tuple[compliance.CheckerVerdict, ...]
     findings: tuple[Finding, ...]
     excused: tuple[pathlib.Path, ...] = ()
-    """Runs that may miss the benchmark's target, which the checker fails: one of five, and those that have a
-    target of their own."""
+    """Logs of runs that may miss the benchmark's target, although the checker then refuses them: one of five
+    runs, and runs with a target of their own."""
     labels: tuple[str, ...] = ()
-    """Labels of what is not the benchmark."""
+    """Labels of the runs that are not of the benchmark."""
 
     @property
     def ok(self) -> bool:
@@ -47,7 +48,7 @@ class CheckReport:
 
     @property
     def has_another_target(self) -> bool:
-        """True if the checker fails runs only because they have a target of their own."""
+        """True if the checker refuses excused runs and some runs have a target of their own."""
         failed = any(not verdict.ok and verdict.file in self.excused for verdict in self.verdicts)
         return failed and any(rules.OTHER_TARGET in label for label in self.labels)
 
@@ -59,8 +60,9 @@ prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 def check(
     paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Progress = silent
 ) -> CheckReport:
-    """Check every result file below ``paths``. Without ``rulesets``, use the round that a folder of a
-    published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
+    """Check every result file below ``paths``. Without ``rulesets``, check by the ruleset of the round that a
+    folder of a published tree names, else by ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the calls
+    of official checkers.
 
     Raises:
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
@@ -69,7 +71,8 @@ def check(
     folders = gathered((file.parent.resolve(), file) for file in find_result_files(paths))
     verdicts: list[compliance.CheckerVerdict] = []
     findings: list[Finding] = []
-    judgements, excused = [], list[pathlib.Path]()
+    judgements = []
+    excused: list[pathlib.Path] = []
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
     total = 0
     for folder, files in folders.items():
@@ -86,14 +89,14 @@ def check(
     for place, runs, chosen in todo:
         judged = result_rules.judge(runs, chosen, tree.accelerators(runs[0].file.parent))
         logs = [timed_run.log for timed_run in runs]
-        of_folder = compliance.check([log.path for log in logs], chosen, count)
-        verdicts += of_folder
-        by_file = gathered((verdict.file, verdict) for verdict in of_folder)
+        folder_verdicts = compliance.check([log.path for log in logs], chosen, count)
+        verdicts += folder_verdicts
+        by_file = gathered((verdict.file, verdict) for verdict in folder_verdicts)
         explained = (explain.explain(by_file.get(log.path, ()), log) for log in logs)
-        findings += _said_once(judged.findings, [*itertools.chain(*explained)])
+        findings += _without_duplicates(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
-        findings += _not_published(place, runs[0])
+        findings += _unknown_accelerators(place, runs[0])
         judgements.append(judged)
         excused += [run.file for run in runs if run.converged and rules.OTHER_TARGET in run.logged_labels]
         if place:
@@ -103,24 +106,22 @@ def check(
     return CheckReport(tuple(verdicts), tuple(findings), tuple(excused), labels)
 
 
-def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
-    """Return all findings by file, without duplicates between our rules and the compliance checker. On a
-    record, keep the checker's, because it shows the test; elsewhere ours, because it knows whether the run is
-    excused."""
-    ours = {(finding.file, finding.message) for finding in own_findings}
+def _without_duplicates(ours: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of our rules and of the compliance checker, by file, without duplicates. Of two
+    findings on the same record, keep the checker's, because it shows the test that failed. Of two findings
+    with the same message, keep ours, because our rules know whether the run is excused."""
+    messages = {(finding.file, finding.message) for finding in ours}
     errors = (finding for finding in official if finding.severity == ERROR and finding.line)
-    theirs = {(finding.file, finding.line) for finding in errors}
+    lines = {(finding.file, finding.line) for finding in errors}
     common = (log_rules.REQUIRED, log_rules.VALUES)
-    kept = [
-        fault for fault in own_findings if fault.rule not in common or (fault.file, fault.line) not in theirs
-    ]
-    kept += [finding for finding in official if (finding.file, finding.message) not in ours]
+    kept = [fault for fault in ours if fault.rule not in common or (fault.file, fault.line) not in lines]
+    kept += [finding for finding in official if (finding.file, finding.message) not in messages]
     return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))
 
 
 def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
-    """Return a warning where a folder holds too few runs for a result; none for files, because they are
-    checked one by one."""
+    """Return a warning if a folder holds too few runs for a result. Return none if the first run's file is
+    one of ``paths``, because files may be checked one by one."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
     message = f"{counted(len(runs), 'run')} of {rules.RUNS}: no score yet"
@@ -128,30 +129,32 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Find
     return [Finding(WARNING, runs[0].log.path.parent, None, rule, message, "make the others")]
 
 
-def _not_published(place: tree.Place | None, first: Run) -> list[Finding]:
-    """Return a warning for each accelerator with which nobody published a result, with the name nearest to
-    its own; none for a run without accelerators."""
+def _unknown_accelerators(place: tree.Place | None, first: Run) -> list[Finding]:
+    """Return a warning for each accelerator with which nobody published a result, because its name may be
+    misspelled; its remedy has the nearest name. Return none for a run without accelerators."""
     described = tree.described(first.file.parent)
     fields = described or first.saved.get("system", {})
     text = str(fields.get("accelerator_model_name") or "")
-    ran_without = sidecar.section(first.saved, "run").get("device") == "cpu"
-    if ran_without or text.upper() in ("", "N/A") or (tree.counts(fields) or (1, 1))[1] == 0:
+    on_cpu = sidecar.section(first.saved, "run").get("device") == "cpu"
+    _, accelerators_per_node = tree.counts(fields) or (1, 1)
+    if on_cpu or text.upper() in ("", "N/A") or accelerators_per_node == 0:
         return []
     file = place.description if place and described else first.file
     rule = "an accelerator has the name under which others published it"
     names = chips.known(published.results())
     findings = []
     for model in text.split(" + "):
-        near = chips.nearest(model, names)
+        nearest = chips.nearest(model, names)
         if chips.among(names, model) is None:
-            remedy = f"write {near} if it is that" if near else "correct its name"
+            remedy = f"write {nearest} if it is that" if nearest else "correct its name"
             message = f"accelerator {excerpt(model)}: {chips.NOBODY}"
             findings.append(Finding(WARNING, file, None, rule, message, f"{remedy}; nothing if it is new"))
     return findings
 
 
 def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
-    """Return the runs of this benchmark; add a finding for each other file."""
+    """Return the runs of this benchmark among ``files``; add a finding to ``findings`` for each other
+    file."""
     runs = []
     for file in files:
         try:
@@ -170,7 +173,7 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
 
 
 def summary(report: CheckReport) -> str:
-    """Return the verdict on the whole, the numbers of findings, and the labels."""
+    """Return a line with the verdict on the whole, the numbers of errors and warnings, and the labels."""
     errors = sum(finding.severity == ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
     counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
@@ -180,8 +183,8 @@ def summary(report: CheckReport) -> str:
 
 
 def print_report(report: CheckReport, console: Terminal) -> None:
-    """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the
-    whole."""
+    """Print the verdicts of the compliance checker as one table per folder, then every finding, then the
+    verdict on the whole."""
     compliance.print_table(report.verdicts, console)
     print_findings(report.findings, console)
     console.print(summary(report), style="bold")

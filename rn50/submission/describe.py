@@ -1,7 +1,8 @@
-"""System description of a result, from its sidecar files, its logs and a file of the user.
+"""Make the system description of a result, from its sidecar files, its logs and a file of the user
+(``describe``).
 
-Fields, and which of them need a meaningful answer: MLPerf submission rules, section "<system_desc_id>.json
-metadata"; the system description checker requires all of them, as text.
+The fields, and which of them need a meaningful answer, are those of the MLPerf submission rules, section
+"<system_desc_id>.json metadata". The system description checker requires all fields, as text.
 """
 
 import pathlib
@@ -19,18 +20,18 @@ from rn50.submission import yaml_file
 from rn50.submission.own_results import OwnResult
 
 DETAILS = "system.yaml"
-"""File beside the results with the facts that no machine reports."""
+"""Name of the user's file, beside the result files, with the fields that no machine reports."""
 NOT_APPLICABLE = "N/A"
 FIELDS: dict[str, str] = dict(files.table_beside(__file__, "fields.csv"))
-"""Field -> example for an error message; empty for a field that may be empty."""
+"""Field -> example for an error message; "" for a field that may be empty."""
 STATUS = {
     "onprem": "Available on-premise",
     "cloud": "Available cloud",
     "research": "Research, Development, or Internal (RDI)",
     "preview": "Preview",
 }
-"""``submission_status`` of a log -> spelling for the system description checker of ruleset 4.0.0; earlier
-ones accept any."""
+"""``submission_status`` of a log -> field ``status``, in the words that the system description checker of
+ruleset 4.0.0 accepts; earlier ones accept any words."""
 
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
@@ -38,24 +39,27 @@ _STACK = {
     "dali_version": r"nvidia-dali-cuda\d+",
     "horovod_version": r"horovod",
 }
-"""Packages that are named in ``other_software_stack``."""
+"""Name in the field ``other_software_stack`` -> pattern for the name of the package whose version it has."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """``fields`` in the order of ``FIELDS``; ``problems`` say what is missing or contradicts itself, and the
-    remedy."""
+    """System description of a result."""
 
     fields: dict[str, Any]
+    """Field -> value, in the order of ``FIELDS``."""
     problems: tuple[str, ...]
+    """Missing or contradictory fields, with the remedy, a line each."""
     warnings: tuple[str, ...]
+    """Questions that the user should answer, a line each."""
 
 
 def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
-    """Describe the system of a result.
+    """Return the description of the system of a result.
 
-    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; its fields
-    take precedence over the machine's. A result whose machine was not saved is said to be of this one.
+    ``details`` is a YAML or JSON file with fields, by default ``system.yaml`` beside the result files. Its
+    fields take precedence over those that the machine reported. If the runs did not save their machine, the
+    machine that this code runs on is described, with a warning.
 
     Raises:
         UserError: ``details`` cannot be read or is not a mapping of fields.
@@ -63,19 +67,19 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     file = details or result.folder / DETAILS
     problems: list[str] = []
     warnings = []
-    stated = _given(file, problems, needed=details is not None)
+    stated = _from_file(file, problems, required=details is not None)
     machine = _machine(result, stated, problems)
     if not machine:
         machine = dict(description.read())
         text = "its runs saved nothing of their machine, so this one is described; is it the same?"
         warnings.append(f"{result.folder}: {text}")
-    logged = _of_result(result)
+    logged = _from_logs(result)
     for field, value in logged.items():
         allowed = (value, result.logs[0].submission_status) if field == "status" else (value,)
         if field in stated and stated[field] not in allowed:
             text = f"{field} is {stated[field]!r}, but the results say {value!r}"
             problems.append(f"{file}: {text}; leave it out of {file.name}")
-    reported = {**_of_software(result, machine), **machine}
+    reported = {**_software(result, machine), **machine}
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
             if field.startswith("accelerator_"):
@@ -92,20 +96,21 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
 
 
-def _given(file: pathlib.Path, problems: list[str], needed: bool) -> dict[str, Any]:
-    """Return the fields of a user's file; add to ``problems`` why others of them cannot be used."""
+def _from_file(file: pathlib.Path, problems: list[str], required: bool) -> dict[str, Any]:
+    """Return the fields of the user's file that can be used; add a problem to ``problems`` for each other
+    one. A missing file is an error if it is ``required``, else it has no fields."""
     remedy = "write lines as in  cooling: air-cooled"
     try:
-        written = yaml_file.read(file, remedy)
+        content = yaml_file.read(file, remedy)
     except files.MissingError:
-        if needed:
+        if required:
             raise
         return {}
-    written = {} if written in (None, "") else written
-    if not isinstance(written, dict):
+    content = {} if content in (None, "") else content
+    if not isinstance(content, dict):
         raise UserError(file, "no fields and values", remedy)
     fields = {}
-    for field, value in written.items():
+    for field, value in content.items():
         if field not in FIELDS:
             remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
             problems.append(f"{file}: {field} is not a field of a system description; {remedy}")
@@ -117,19 +122,20 @@ def _given(file: pathlib.Path, problems: list[str], needed: bool) -> dict[str, A
 
 
 def _machine(result: OwnResult, fields: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
-    """Return the machine's fields that the runs saved. They must agree, except in fields that the user gave;
-    ``result_rules`` compares the models."""
+    """Return the fields of the machine that the first run with such fields saved. Add a problem to
+    ``problems`` if the runs saved different values. Fields of the user's file, ``fields``, may differ;
+    ``result_rules`` compares ``MODELS``."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    names = {*fields, *MODELS}
-    reported = [{name: value for name, value in system.items() if name not in names} for system in systems]
-    if different := differences([log.path.name for log in result.logs], reported):
+    ignored = {*fields, *MODELS}
+    compared = [{name: value for name, value in system.items() if name not in ignored} for system in systems]
+    if different := differences([log.path.name for log in result.logs], compared):
         remedy = f"make all of them on one, or say in {DETAILS} what is right"
         problems.append(f"{result.folder}: the runs are not of one system: {different}; {remedy}")
     return next((dict(system) for system in systems if system), {})
 
 
-def _of_result(result: OwnResult) -> dict[str, str]:
-    """Return the fields that only the logs and the configuration have."""
+def _from_logs(result: OwnResult) -> dict[str, str]:
+    """Return the fields that the logs and the saved configuration tell, over which the user has no say."""
     log, run = result.logs[0], result.run
     on_gpu = run.get("device") == "gpu"
     return {
@@ -141,19 +147,21 @@ def _of_result(result: OwnResult) -> dict[str, str]:
     }
 
 
-def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
-    stack = {key: reported for key, reported in machine.items() if key not in FIELDS}  # versions
+def _software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields on the software. ``machine`` has versions, such as the driver's, beside fields."""
+    stack = {key: version for key, version in machine.items() if key not in FIELDS}
     installed = {key: what_ran.version_of(result.first, pattern) for key, pattern in _STACK.items()}
-    stack.update({key: number for key, number in installed.items() if number})
+    stack.update({key: version for key, version in installed.items() if version})
     stack["python_version"] = result.first.get("python", "")
     stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
     return {"framework": what_ran.framework_of(result.first), "other_software_stack": stack}
 
 
 def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a problem for each field that lacks its value or a number; ``file`` is the file to mend."""
     for field, value in fields.items():
         line = f"as in  {field}: {FIELDS[field]}"
-        # The result summarizer calculates with it.
+        # The official result summarizer calculates with host_processors_per_node.
         if field == "host_processors_per_node" and value and not value.isdigit():
             yield f"{file}: {field} is {value!r}, no whole number; write one, {line}"
         elif FIELDS[field] and not value:

@@ -1,4 +1,5 @@
-"""Read our results for packaging: the five runs of the score, their sidecar files, and problems."""
+"""Read results of rn50 for packaging (``read``): the runs of the score and their sidecar files. ``problems``
+says why a result cannot be packaged."""
 
 import os
 import pathlib
@@ -13,26 +14,28 @@ from rn50.results.score import SystemScore
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
 _MOST_REASONS = 20
+"""Most broken rules that are listed of a result."""
 
 
 @dataclass(frozen=True)
 class OwnResult:
-    """One folder. ``logs`` are the runs of the score, in the order of their numbers; ``saved`` their sidecar
-    files, empty where one is missing or incomplete."""
+    """The result in one folder."""
 
     folder: pathlib.Path
     score: SystemScore
     logs: tuple[ResultLog, ...]
+    """Logs of the runs that make the score, in the order of their numbers."""
     saved: tuple[Mapping[str, Any], ...]
+    """Contents of the sidecar file of each log; empty if it is missing or incomplete."""
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The sidecar of the first run that has one."""
+        """Contents of the first sidecar file that is not empty; empty if there is none."""
         return next((saved for saved in self.saved if saved), {})
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """The section ``run`` of its configuration."""
+        """Section ``run`` of the saved configuration of ``first``."""
         return sidecar.section(self.first, "run")
 
 
@@ -45,19 +48,20 @@ def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     """
     results = []
     for system in score.score(paths):
-        made = [run for run in system.runs if run.in_set]
-        saved = tuple(run.saved if sidecar.is_whole(run.saved) else {} for run in made)
-        results.append(OwnResult(made[0].log.path.parent, system, tuple(run.log for run in made), saved))
+        runs = [run for run in system.runs if run.in_set]
+        saved = tuple(run.saved if sidecar.is_whole(run.saved) else {} for run in runs)
+        results.append(OwnResult(runs[0].log.path.parent, system, tuple(run.log for run in runs), saved))
     return results
 
 
 def made_elsewhere(result: OwnResult) -> bool:
-    """Return True if no log of a result has a sidecar file, as those of other code."""
+    """Return True if no log of a result has a sidecar file, because another program than rn50 made the
+    runs."""
     return not any(os.path.lexists(sidecar.path(log.path)) for log in result.logs)
 
 
 def problems(result: OwnResult) -> Iterator[str]:
-    """Yield why a result cannot be packaged, one line each, with the remedy."""
+    """Yield the reasons why a result cannot be packaged, a line each, with the remedy."""
     folder = result.folder
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
     if len(result.logs) < rules.RUNS:

@@ -1,7 +1,8 @@
-"""``rn50 package``: make the submission tree from our results, or report everything that it lacks.
+"""``rn50 package``: make the submission tree from our results, or report everything that the results lack.
 
-Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its
-destination, checked there and then renamed into place; where something is refused, nothing is left behind.
+Layout: MLPerf submission rules, section "Directory structure", Training. ``package`` plans the tree, builds
+it in a hidden folder beside its destination, runs the official checkers on it there, and renames it into
+place. If something is refused, nothing is left behind.
 """
 
 import contextlib
@@ -28,18 +29,18 @@ from rn50.terminal import Terminal, counted, minutes
 
 @dataclass(frozen=True)
 class Package:
-    """One system in its tree."""
+    """One system of a submission tree."""
 
     place: Inline[tree.Place]
-    """Its place in the destination."""
+    """Place of the system in the destination."""
     implementation: str
-    """Name of the implementation."""
+    """Name of the folder with the code: the framework and the commit."""
     minutes: Minutes
-    """The score."""
+    """Score in minutes."""
     label: str | None
-    """The label of what is not the benchmark."""
+    """Label of runs that are not the benchmark; null: they are."""
     runs: Mapping[str, pathlib.Path]
-    """Name in the package and log."""
+    """Name of each log in the package, and the log that is copied."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,21 @@ class Packaging:
 
     systems: tuple[Package, ...]
     findings: tuple[Finding, ...]
+    """Findings of the official checkers and of our rules on the tree."""
     warnings: tuple[str, ...]
     """Questions that a reviewer will ask."""
     written: bool
-    """True if the tree was written: no finding is an error, or each error is true of a demo."""
+    """True if the tree was written: no finding is an error, or the runs are a demo's and each error only says
+    so."""
 
     @property
     def errors(self) -> int:
+        """Number of findings that are errors."""
         return sum(finding.severity == ERROR for finding in self.findings)
 
     @property
     def ok(self) -> bool:
-        """True if it was written without an error."""
+        """True if the tree was written and there is no error."""
         return self.written and not self.errors
 
 
@@ -68,10 +72,14 @@ prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems)
 
 @dataclass(frozen=True)
 class _Plan:
+    """The files to write for one system."""
+
     result: own_results.OwnResult
     package: Package
     description: dict[str, Any]
+    """Fields of the system description."""
     commit: str
+    """Hash of the commit whose code is exported."""
 
 
 def package(
@@ -83,14 +91,15 @@ def package(
 ) -> Packaging:
     """Package every folder of results below ``paths`` into ``destination``.
 
-    ``details`` is a file of description fields. Without ``rulesets``, use the round that a folder of
-    ``destination`` names, else the checker's default. ``progress(done, total)`` counts the checkers.
+    ``details`` is a file with fields of the system description. Without ``rulesets``, the checkers run with
+    the ruleset of the round that a folder of ``destination`` names, else with ``check.DEFAULT_RULESETS``.
+    ``progress(done, total)`` counts the checkers.
 
     Raises:
-        UserError: something is missing, contradictory or already there; one line each.
+        UserErrors: something is missing, contradictory or already there; an error each.
     """
     tree.refuse_unknown(rulesets)
-    # Unlike resolve, realpath leaves links in a loop as they are.
+    # Unlike Path.resolve, os.path.realpath does not raise where links form a loop.
     destination = pathlib.Path(os.path.realpath(destination))
     results = own_results.read(paths)
     try:
@@ -105,10 +114,10 @@ def package(
             organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
             reported = [*check.check(organisations, rulesets, progress).findings]
             reported += itertools.chain(*map(package_checks.check_repository, organisations))
-            findings = tuple(_in_place(finding, built, destination) for finding in reported)
-            demo = plans[0].package.label is not None
+            findings = tuple(_with_final_names(finding, built, destination) for finding in reported)
+            is_demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
-            refused = any(not (demo and package_checks.only_says_not_imagenet(error)) for error in errors)
+            refused = any(not (is_demo and package_checks.only_says_not_imagenet(error)) for error in errors)
             if not refused:
                 _put_in_place(built, destination, plans)
     except OSError as error:
@@ -120,11 +129,12 @@ def package(
 
 @contextlib.contextmanager
 def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a hidden folder in ``base`` and remove it at the end; first remove those of killed processes."""
+    """Yield a new hidden folder in ``base``, and remove it at the end. First remove the hidden folders that
+    killed processes have left."""
     prefix = ".rn50-package-"
     with files.only_process(base, "packaging results"):
-        for left in base.glob(f"{prefix}*"):
-            shutil.rmtree(str(left), ignore_errors=True)
+        for leftover in base.glob(f"{prefix}*"):
+            shutil.rmtree(str(leftover), ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=prefix, dir=str(base)) as name:
             yield pathlib.Path(name)
 
@@ -132,7 +142,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
 def _plan(
     results: Sequence[own_results.OwnResult], destination: pathlib.Path, details: pathlib.Path | None
 ) -> tuple[list[_Plan], list[str], list[str]]:
-    """Return the plans of what to write, the problems that prevent it, and the warnings."""
+    """Return the plans of all systems, the problems that prevent the package, and the warnings."""
     plans: list[_Plan] = []
     problems: list[str] = []
     warnings: list[str] = []
@@ -165,6 +175,7 @@ def _plan(
 
 
 def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
+    """Yield a problem for each system whose place another system has, or whose files exist."""
     taken: dict[tree.Place, pathlib.Path] = {}
     for plan in plans:
         place, folder = plan.package.place, plan.result.folder
@@ -179,11 +190,12 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
+    """Return the place of a system in the tree ``built``."""
     return replace(plan.package.place, organisation=built / plan.package.place.organisation.name)
 
 
 def _build(plan: _Plan, place: tree.Place) -> None:
-    """Write one system to ``place``, whose organisation may have others."""
+    """Write the files of one system to ``place``. Its organisation may have other systems already."""
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
         shutil.copyfile(str(log), str(place.results / name))
@@ -197,15 +209,16 @@ def _build(plan: _Plan, place: tree.Place) -> None:
     source.write_scripts(plan.result, place.system, implementation, plan.commit, folder / place.system)
 
 
-def _in_place(finding: Finding, built: pathlib.Path, destination: pathlib.Path) -> Finding:
-    """Return a finding on the built tree with the names that its files will have."""
+def _with_final_names(finding: Finding, built: pathlib.Path, destination: pathlib.Path) -> Finding:
+    """Return a finding on the tree ``built`` with the names that the files will have in ``destination``."""
     file = destination / finding.file.resolve().relative_to(built.resolve())
     return replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
 
 
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
-    """Rename the built tree into place, in as few steps as possible; where one fails, undo those before
-    it."""
+    """Rename the files of the tree ``built`` into ``destination``, in as few steps as possible. If a step
+    fails, undo the steps before it."""
+    # Code that the destination has already need not be moved, if it is the same.
     for plan in plans:
         code = _in(built, plan).implementations / plan.package.implementation
         existing = plan.package.place.implementations / plan.package.implementation
@@ -224,12 +237,14 @@ def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequenc
 
 
 def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
+    """Return the content of each file below a folder, by relative path."""
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, pathlib.Path]]:
-    """Return the renames as (old, new): a new folder whole, an existing one part by part; results/ last,
-    because it makes the system visible."""
+    """Return the renames (old, new) that move the tree ``old`` into ``new``. A folder that does not exist yet
+    is renamed as a whole, the parts of others one by one. results/ comes last, because it makes a system
+    visible to readers."""
     if not new.exists():
         return [(old, new)]
     parts = sorted(old.iterdir(), key=lambda part: (part.name == "results", part.name))
@@ -237,7 +252,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
 
 
 def print_outcome(outcome: Packaging, console: Terminal) -> None:
-    """Print every finding, then a line for each system and one on the whole."""
+    """Print every finding, then a line for each system, and the verdict on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.systems:
         where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"

@@ -1,9 +1,10 @@
-"""Run the official checkers on all runs of one system, in the folders of a submission: seeds, reference
-convergence, system description, package.
+"""Run the official checkers that need a whole submission tree: seeds, reference convergence, system
+description and package of one system (``check_tree``), and all files of an organisation
+(``check_repository``).
 
-Each runs on a copy of one system with only the records of its logs, because some write into the checked tree
-(``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so the verdict is the last
-line they print; a missing verdict is a crash.
+The checkers of a system run on a copy of the system with only the records of its logs: some checkers write a
+file ``scaling.json`` into the tree, and one reads a log whole. Most exit with 0 whatever they find. Therefore
+the verdict is the last line that they print, and a missing verdict is a crash.
 """
 
 import ast
@@ -29,6 +30,8 @@ logs = sorted(str(file) for file in pathlib.Path(sys.argv[1]).iterdir() if file.
 passed = SeedChecker(sys.argv[3]).check_seeds(logs)
 logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
+"""Code that runs the seed checker, which is no program of its own, on the logs in the folder of its first
+argument."""
 _PASSED = re.compile(
     "INFO - (ALL CHECKS PASSED.|.*RCP test PASSED|PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !|SEEDS PASSED|"
     "  System description checker passed for.*)"
@@ -37,7 +40,7 @@ _FAILED = re.compile(
     "INFO - (CHECKS FAILED.|PACKAGE CHECKER FOUND ERRORS.*|SEEDS FAILED)|"
     "ERROR - (.*, RCP test FAILED.*|  System description checker failed for.*)"
 )
-"""Last lines of the checkers that passed and that did not."""
+"""Last lines of checkers that accept a system, and of checkers that refuse it."""
 _TRAINS_IMAGENET = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
 _SHARED_SEED = "seed {0} is that of another run, or logged by several ranks"
 _NO_SEED = "the checker refuses a log without a {0}"
@@ -48,21 +51,22 @@ _STATUS_WORDS = re.compile(
     "(on.?prem(ise)?|cloud|research|preview|available( on.premise| cloud| in cloud)?),",
     re.IGNORECASE,
 )
-"""The checker's refusal of words that were valid up to v4.0: it applies the words of v4.1 under every ruleset
-of v4."""
+"""Refusal by the system description checker of words that were valid up to v4.0. It applies the words of v4.1
+under every ruleset of v4."""
 _MIXED_SIZES_CRASH = "the checker crashed: KeyError: None"
-"""The message of the official checkers about runs of several batch sizes."""
+"""Message about runs of several batch sizes, which crash some official checkers."""
 _REFUSALS = {
     r"ERROR - Incorrect number of files in .* found (\d+), expected (\d+)": r"\1 result files, \2 are wanted",
     r"ERROR -  (\d+) files do not comply": r"\1 files do not comply, and only one may",
 }
-"""Reasons of the package checker, and their words here."""
+"""Reason in the output of the package checker -> reason in our finding."""
 _ONLY_OTHERS_ERRORS = "the checker found errors; they are those of the checkers it runs"
+"""End of our finding if the package checker gives no reason of its own."""
 
 
 def only_says_not_imagenet(finding: Finding) -> bool:
-    """Return True for a finding that only says that the task is not the benchmark's: the label, no reference
-    convergence at such a batch size, and the package checker's refusal because of it."""
+    """Return True for a finding that only says that the runs are not of the benchmark: their label, the
+    verdict on their convergence, and the refusal of the package checker because of the two."""
     return (
         finding.rule == _TRAINS_IMAGENET
         or finding.rule.startswith(_CONVERGENCE.rule)
@@ -72,40 +76,46 @@ def only_says_not_imagenet(finding: Finding) -> bool:
 
 @dataclass(frozen=True)
 class _Checker:
-    """An official checker: a module of ``mlperf_logging``, or code."""
+    """An official checker."""
 
     rule: str
+    """Beginning of the field ``rule`` of its findings."""
     code: str
+    """Name of a module of ``mlperf_logging``, or Python code, as for ``checkers.run``."""
     part: str
-    """Attribute of ``Place``: the folder or file that it checks."""
+    """Name of the attribute of ``Place`` that is the folder or file to check."""
     explain: Callable[["_Job", list[str]], Iterator[Finding]]
-    """Function that yields the findings in its lines."""
+    """Function that yields the findings from the lines of a checker that refused a system."""
     option: str = "training"
     """Argument before the ruleset."""
 
 
 class _CrashError(Exception):
-    """A checker gave no verdict; the text is the reason."""
+    """Error: a checker gave no verdict; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A checker to run under a ruleset on ``copy``, a copy of the tree at ``place`` with these logs."""
+    """A checker to run under a ruleset."""
 
     checker: _Checker
     ruleset: str
     place: Place
+    """Place of the system, which findings name."""
     copy: Place
+    """Place of the copy of the system on which the checker runs."""
     logs: Sequence[ResultLog] = ()
+    """Logs of the system."""
 
     def findings(self) -> list[Finding]:
-        """Run the checker, and return what it finds or that it crashed."""
+        """Run the checker, and return its findings, or the finding that it crashed."""
         try:
             lines = self.lines_unless_passed()
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             remedy = "fix what it could not take; nothing was checked"
             message, fields = f"the checker crashed: {crash}", described(self.place.results)
+            # Numbers in a system description crash all checkers that read it; one finding is enough.
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
             if numbers and "expected str instance" in message:
                 message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
@@ -113,13 +123,14 @@ class _Job:
             return [self.finding(ERROR, message, remedy)]
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:
-        """Return a finding on what is checked."""
+        """Return a finding on the folder or file that the checker checks."""
         file = getattr(self.place, self.checker.part)
         message = message.replace(str(self.copy.organisation), str(self.place.organisation))
         return Finding(severity, file, None, self.checker.rule, message, remedy)
 
     def lines_unless_passed(self) -> list[str]:
-        """Run the checker beside what it checks. Return its lines without dividers, none if it passed.
+        """Run the checker in the folder above the one that it checks. Return its lines without dividers if it
+        refuses the system; an empty list if it accepts it.
 
         Raises _CrashError if its last line is no verdict.
         """
@@ -128,28 +139,28 @@ class _Job:
         status, printed = checkers.run(self.checker.code, str(checked), *options, cwd=checked.parent)
         lines = [line for line in printed.splitlines() if line.removeprefix("INFO - ").strip(" -")]
         last = lines[-1] if lines else "it wrote nothing"
-        traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
-        if traced and status != 0:
-            raise _CrashError(last)
-        if _PASSED.fullmatch(last):
+        has_traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
+        crashed = has_traceback and status != 0
+        if _PASSED.fullmatch(last) and not crashed:
             return []
-        if not _FAILED.fullmatch(last):
+        if crashed or not _FAILED.fullmatch(last):
             raise _CrashError(last)
         return lines
 
 
 def check_repository(folder: pathlib.Path) -> list[Finding]:
-    """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not
-    differ. Its exit status is always a failure, so its last line decides."""
+    """Run the repository checker on the folder of an organisation: names, sizes and links of every file. Its
+    verdict is the same under every ruleset. Its exit status is always a failure, so its last line decides."""
     place = Place(folder, "")
     return _Job(_REPOSITORY, rules.RULESETS[-1], place, place).findings()
 
 
 def official_checks(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checker, str]]:
-    """Return the official checkers that ``check_tree`` runs, and the ruleset of each."""
+    """Return (checker, ruleset) of the official checkers that ``check_tree`` runs for a system; none for a
+    result outside a published tree, whose ``place`` is None."""
     jobs = []
     for ruleset in rulesets if place else ():
-        if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither
+        if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither reference points nor seeds
             jobs += [(_CONVERGENCE, ruleset), (_SEED, ruleset)]
         jobs.append((_PACKAGE, ruleset))
         if place and place.description.is_file():
@@ -164,9 +175,11 @@ def check_tree(
     label: str | None = None,
     count: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """Return every finding on one system in its tree, with the rulesets under which a checker reports it.
+    """Return every finding on one system in its tree. A finding that a checker reports under several rulesets
+    is returned once, with all of them in its rule.
 
-    ``label`` is its runs' label; ``count`` is called when a checker ends.
+    ``logs`` are those of the system, ``label`` is the label of its runs, and ``count`` is called at the end
+    of each checker.
     """
     findings = _description(place, logs)
     if label:
@@ -180,7 +193,8 @@ def check_tree(
         copy.description.parent.mkdir()
         if place.description.is_file():
             shutil.copyfile(str(place.description), str(copy.description))
-        jobs = [_Job(*chosen, place, copy, logs) for chosen in official_checks(place, rulesets)]
+        checks = official_checks(place, rulesets)
+        jobs = [_Job(checker, ruleset, place, copy, logs) for checker, ruleset in checks]
         with checkers.at_once() as pool:
             official: list[tuple[str, Finding]] = []
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
@@ -192,25 +206,28 @@ def check_tree(
     for ruleset, finding in official:
         others = [other for under, other in official if under == ruleset and other is not finding]
         only_warnings = others and all(other.severity == WARNING for other in others)
-        # The package checker repeats what the others found: it is no worse than that.
+        # The package checker runs the other checkers, so its finding is no more severe than theirs.
         if only_warnings and finding.message.endswith(_ONLY_OTHERS_ERRORS):
             finding = replace(finding, severity=WARNING)
         rulesets_of.setdefault(finding, []).append(ruleset)
-    for finding, under_all in rulesets_of.items():
-        findings.append(replace(finding, rule=f"{finding.rule} {', '.join(under_all)}"))
+    for finding, under_rulesets in rulesets_of.items():
+        findings.append(replace(finding, rule=f"{finding.rule} {', '.join(under_rulesets)}"))
     return findings
 
 
-def _of_repository(job: _Job, lines: list[str]) -> Iterator[Finding]:
+# The functions below yield the findings from the ``lines`` of a checker that refused the system of a ``job``.
+
+
+def _explain_repository(job: _Job, lines: list[str]) -> Iterator[Finding]:
     message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
     yield job.finding(ERROR, message, "rename or remove these files")
 
 
-def _of_convergence(job: _Job, lines: list[str]) -> Iterator[Finding]:
+def _explain_rcp(job: _Job, lines: list[str]) -> Iterator[Finding]:
     reason = lines[-1].removeprefix("ERROR - ").rpartition(", RCP test FAILED")[0]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
     needed = "the runs are not comparable"
-    if epochs and not reason.startswith("Missing RCP"):  # else there is no reference to compare them with
+    if epochs and not reason.startswith("Missing RCP"):
         needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows"
     closed = any(log.division != "open" for log in job.logs)
     severity, note = (ERROR, "") if closed else (WARNING, "; the open division may")
@@ -219,8 +236,9 @@ def _of_convergence(job: _Job, lines: list[str]) -> Iterator[Finding]:
     yield job.finding(severity, f"the RCP check failed ({reason}): {needed}{note}", remedy)
 
 
-def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    output, named = "\n".join(lines), False
+def _explain_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
+    output = "\n".join(lines)
+    explained = False
     for log in job.logs:
         copy = re.escape(str(job.copy.results / log.path.name))
         for pattern, message, severity, remedy in (
@@ -230,15 +248,15 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
         ):
             match = re.search(pattern, output)
             if match:
-                named = True
-                line = next((event.line for event in log.events if event.key == "seed"), None)
+                explained = True
+                event = log.first("seed")
                 finding = job.finding(severity, message.format(match.group(1)[:160]), remedy)
-                yield replace(finding, file=log.path, line=line)
-    if not named:
+                yield replace(finding, file=log.path, line=event.line if event else None)
+    if not explained:
         yield job.finding(ERROR, "the seeds are refused", "log one seed a run")
 
 
-def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
+def _explain_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
     matches = ((re.match(reason, line), words) for line in lines for reason, words in _REFUSALS.items())
     reasons = [match.expand(words) for match, words in matches if match]
     message = f"{job.place.system} is refused: {'; '.join(reasons) or _ONLY_OTHERS_ERRORS}"
@@ -246,12 +264,12 @@ def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
     yield job.finding(ERROR, message, f"{remedy} named here")
 
 
-def _of_description(job: _Job, lines: list[str]) -> Iterator[Finding]:
+def _explain_system(job: _Job, lines: list[str]) -> Iterator[Finding]:
     reasons = _reasons(lines[-1])
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
         yield job.finding(WARNING, "; ".join(reasons), remedy)
-        # This reason hides the checker's other reasons; the ruleset before has no such list.
+        # With this reason, the checker gives no other. The ruleset before has no list of words.
         lines = replace(job, ruleset=rules.RULESETS[-2]).lines_unless_passed()
         reasons = _reasons(lines[-1]) if lines else []
     for reason in reasons:
@@ -259,7 +277,8 @@ def _of_description(job: _Job, lines: list[str]) -> Iterator[Finding]:
 
 
 def _reasons(text: str) -> list[str]:
-    """Return the reasons in a line of the system description checker, which prints them as a Python list."""
+    """Return the reasons in the last line of the system description checker, which prints them as a Python
+    list; the line itself if it has no list."""
     try:
         reasons = ast.literal_eval(text[text.index("[") :])
     except (ValueError, SyntaxError):
@@ -267,15 +286,16 @@ def _reasons(text: str) -> list[str]:
     return [str(reason) for reason in reasons]
 
 
-_CONVERGENCE = _Checker("reference convergence", "rcp_checker", "results", _of_convergence, "--rcp_version")
-_SEED = _Checker("seed checker", _SEEDS, "results", _of_seeds)
-_PACKAGE = _Checker("package checker", "package_checker", "organisation", _of_package)
-_DESCRIPTION = _Checker("system description checker", "system_desc_checker", "description", _of_description)
-_REPOSITORY = _Checker("repository checker", "repo_checker", "organisation", _of_repository)
+_CONVERGENCE = _Checker("reference convergence", "rcp_checker", "results", _explain_rcp, "--rcp_version")
+_SEED = _Checker("seed checker", _SEEDS, "results", _explain_seeds)
+_PACKAGE = _Checker("package checker", "package_checker", "organisation", _explain_package)
+_DESCRIPTION = _Checker("system description checker", "system_desc_checker", "description", _explain_system)
+_REPOSITORY = _Checker("repository checker", "repo_checker", "organisation", _explain_repository)
 
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
-    """Return findings on the description that the system description checker does not make."""
+    """Return findings on the system description that the official checkers do not make: it cannot be read, or
+    its division is not that of the logs."""
     rule = "the description of the system belongs to its results"
     try:
         division = read_description(place.description).get("division")

@@ -1,5 +1,5 @@
-"""Read untrusted YAML: text, lists and mappings, but no aliases or deep nesting, which let a small file use
-much memory or time."""
+"""Read a YAML file that may come from a stranger (``read``). Aliases and deep nesting are refused, because
+with them a small file can use much memory or time."""
 
 from typing import Any
 
@@ -9,10 +9,12 @@ from rn50 import files
 from rn50.errors import UserError
 
 LARGEST = 1 << 20
+"""Bytes of the largest file that is read."""
 
 
 class _Loader(yaml.BaseLoader):
-    """Loader that keeps every scalar as text: numbers, dates and words like "no" are not converted."""
+    """Loader that keeps every scalar as text: numbers, dates and words like "no" are not converted. It
+    refuses a key that a mapping has twice."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
@@ -42,9 +44,10 @@ def read(path: files.Path, remedy: str) -> Any:
 
 
 def _refuse_bomb(text: str) -> None:
+    """Raise MarkedYAMLError for a text with an alias or with deep nesting."""
     level = 0
     for event in yaml.parse(text, _Loader):
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        deep = f"nested deeper than {files.DEEPEST} levels" if level > files.DEEPEST else ""
-        if problem := "an alias" if isinstance(event, yaml.AliasEvent) else deep:
+        too_deep = f"nested deeper than {files.DEEPEST} levels" if level > files.DEEPEST else ""
+        if problem := "an alias" if isinstance(event, yaml.AliasEvent) else too_deep:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -44,7 +44,7 @@ def test_settings_and_accuracies_of_some_runs(tmp_path, runs, changes, says, sta
 
 
 def test_the_logs_of_a_set_are_let_go_before_the_next_is_read(tmp_path, monkeypatch):
-    read, made_of = [], audit.RunSet.of
+    read, made_of = [], audit.RunSet.in_folder
     for number in range(3):
         made.write(tmp_path / str(number), made.campaign(5))
 
@@ -53,7 +53,7 @@ def test_the_logs_of_a_set_are_let_go_before_the_next_is_read(tmp_path, monkeypa
         read.extend(weakref.ref(run.log) for run in runs)
         return made_of(folder, runs)
 
-    monkeypatch.setattr(audit.RunSet, "of", of)
+    monkeypatch.setattr(audit.RunSet, "in_folder", of)
     assert len(audit.audit([tmp_path]).audits) == 3 and len(read) == 15
 
 

@@ -262,17 +262,17 @@ def test_where_no_run_reached_the_target_accuracy_is_compared(tmp_path):
 def test_a_published_result_is_compared_by_its_name(tmp_path):
     scored.write_runs(tmp_path / "mine", 1000, 1001, 1002, 1003, 1004, platform="mine")
     name = "v3.0/NVIDIA/dgxh100_ngc23.04_mxnet"
-    [found] = compare.compare(compare.sides([tmp_path / "mine", pathlib.Path(name.upper())]))
+    [found] = compare.compare(compare.compared_results([tmp_path / "mine", pathlib.Path(name.upper())]))
     assert (found.first, found.second) == ("mine", name)
     assert [(d.quantity, d.runs) for d in found.differences] == [("epochs", (5, 4)), ("minutes", (5, 4))]
     assert ("base learning rate", "10.5", "11") in found.settings
     assert all(value != "-" for _, *values in found.settings for value in values)
     assert found.cautions == (
         f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",)
-    [turned] = compare.compare(compare.sides([pathlib.Path(name), tmp_path / "mine"]))
+    [turned] = compare.compare(compare.compared_results([pathlib.Path(name), tmp_path / "mine"]))
     assert (turned.first, turned.second) == (name, "mine")
     with pytest.raises(UserError, match="a published result, did you mean v2.1/NVIDIA/dgxh100_preview"):
-        compare.sides([tmp_path / "mine", pathlib.Path("v3.0/NVIDIA/dgxh100")])
+        compare.compared_results([tmp_path / "mine", pathlib.Path("v3.0/NVIDIA/dgxh100")])
 
 
 def test_table_and_split_have_one_pair_of_means(tmp_path):
@@ -334,7 +334,7 @@ def test_accelerators_beside_a_published_result(tmp_path, device, said):
     saved = {"config": {"run": run}, "system": {"accelerator_model_name": "NVIDIA A30"}}
     (tmp_path / "mine" / "result_0.json").write_text(json.dumps(saved))
     name = pathlib.Path("v3.0/NVIDIA/dgxh100_ngc23.04_mxnet")
-    [found] = compare.compare(compare.sides([name, tmp_path / "mine"]))
+    [found] = compare.compare(compare.compared_results([name, tmp_path / "mine"]))
     by_name = {name: values for name, *values in found.settings}
     assert by_name["accelerators"] == list(said)
     assert ("accelerator model" in by_name) == (device == "gpu")

@@ -73,6 +73,6 @@ def test_the_interval_of_further_runs_holds_their_mean():
     random = np.random.default_rng(3)
     held = 0
     for _ in range(500):
-        low, high = equivalence.of_more_runs(runs(random, 27, 0.02), 5)
+        low, high = equivalence.prediction_interval(runs(random, 27, 0.02), 5)
         held += low <= np.exp(np.mean(np.log(runs(random, 27, 0.02)))) <= high
     assert 0.92 <= held / 500 <= 0.98

@@ -71,7 +71,7 @@ def test_the_figures_of_every_reference_point_are_the_official_ones_to_their_dig
     table = recipe.convergence_points(ruleset)
     official = RCP_Checker("training", ruleset, "resnet", False)
     given = {n: a_point(p["Epochs to converge"], p["BS"], p["Hyperparams"]) for n, p in table.items()}
-    ours = own_points.measured(given, {})
+    ours = own_points.with_statistics(given, {})
     for name, point in ours.items():
         theirs = [
             official.rcp_data[name][key] for key in ("RCP Mean", "RCP Stdev", "Max Speedup", "Min Epochs")]
@@ -82,7 +82,7 @@ def test_the_figures_of_every_reference_point_are_the_official_ones_to_their_dig
 
 def test_the_bound_is_the_t_tests():
     epochs = [34, 34, 35, 35, 36, 36, 37, 35, 34, 38]
-    [point] = own_points.measured({"own": a_point(epochs)}, {}).values()
+    [point] = own_points.with_statistics({"own": a_point(epochs)}, {}).values()
     middle, deviation = np.sort(epochs)[1:-1], np.std(epochs)
     error = deviation * math.sqrt(1 / len(middle) + 1 / 3)
     bound = middle.mean() - stats.t.ppf(0.95, len(middle) + 3 - 2) * error
@@ -265,7 +265,7 @@ def test_a_point_of_the_reference_counts_in_place_of_one_of_its_batch_size(size,
     official = rcp.reference()
     [(name, counts)] = [each for each in official.rcp_data.items() if each[1]["BS"] == size]
     own = {"own": a_point(epochs, size), "other": a_point([37] * 10, 2448)}
-    point, other = own_points.measured(own, TABLE).values()
+    point, other = own_points.with_statistics(own, TABLE).values()
     assert point.reference == (counts["RCP Mean"], counts["Min Epochs"])
     assert point.pruned == (name not in official.pruned_rcp_data)
     assert (other.reference, other.pruned) == (None, True)

@@ -62,7 +62,7 @@ def test_every_row_with_a_column_is_in_the_published_table():
     with published.TABLE.open(newline="") as table:
         columns = set(next(csv.reader(table)))
     assert set(COLUMN_OF.values()) <= columns == set(published.COLUMNS)
-    assert set(SHARED) | set(recipes._OFTEN_UNLIKE) == set(COLUMN_OF)
+    assert set(SHARED) | set(recipes._NOT_SHARED) == set(COLUMN_OF)
 
 
 @pytest.mark.parametrize("optimizer", rules.OPTIMIZERS)
@@ -175,5 +175,5 @@ def test_a_published_decay_in_steps_is_that_of_logs_in_epochs(tmp_path):
     for log in (tmp_path / "mine").glob("*.txt"):
         log.write_text(value("lars_opt_learning_rate_decay_steps", 33)(log.read_text()))
     name = pathlib.Path("v3.1/Intel-HabanaLabs/HLS-Gaudi2-PT")
-    [found] = compare.compare(compare.sides([tmp_path / "mine", name]))
+    [found] = compare.compare(compare.compared_results([tmp_path / "mine", name]))
     assert "decay" not in {setting for setting, *_ in found.settings}

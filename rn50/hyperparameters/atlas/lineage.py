@@ -63,7 +63,7 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
             minutes = [row.minutes or 0.0 for row in rows]
             changes = [after / before - 1 for before, after in zip(minutes, minutes[1:], strict=False)]
             first, last = rows[0].epochs, rows[-1].epochs
-            split = Split.of((minutes[0], minutes[-1]), (first, last)) if first and last else None
+            split = Split.from_means((minutes[0], minutes[-1]), (first, last)) if first and last else None
             histories.append(History([*map(Step, rows, [None, *changes])], split))
     return sorted(histories, key=lambda history: history.ratio)
 

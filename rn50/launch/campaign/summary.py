@@ -103,7 +103,7 @@ def _speed(score: SystemScore) -> str:
     parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         parts.append(f"{score.images_per_second:,.0f} img/s end to end")
-    spread = f"; {scoreboard.apart(score.spread)}" if score.spread is not None else ""
+    spread = f"; {scoreboard.spread_in_words(score.spread)}" if score.spread is not None else ""
     return ", ".join(parts) + spread or "not logged"
 
 

@@ -1,7 +1,7 @@
-"""Draw the plots of the report as SVG for an HTML page.
+"""Draw the plots of the HTML pages as SVG, and pictures for files (``figure`` and ``picture``).
 
-matplotlib draws in placeholder colours, which are replaced with the page's CSS variables afterwards. So one
-drawing serves the light, the dark and the printed page.
+For a page, matplotlib draws in placeholder colours, and ``_svg`` replaces these by CSS variables of the page.
+So one drawing serves the light, the dark and the printed page.
 """
 
 import io
@@ -20,24 +20,24 @@ from rn50.benchmark import rules
 from rn50.terminal import safe
 
 SERIES = 8
-"""Number of colours and markers; further curves use them again."""
+"""Number of colours and of markers; the ninth curve has those of the first again."""
 MARKERS = "os^DvPX*"
+"""Markers by series, in matplotlib's notation."""
 GLYPHS = "●■▲◆▼✚✖★"
-"""Text characters for the markers."""
+"""Text characters that look like the markers."""
 MOST_POINTS = 1000
-"""Most points of a curve: more are not visible and take minutes to write."""
-FORMATS = {
-    "png": {"Software": files.MARK},
-    "svg": {"Creator": files.MARK, "Date": None},
-    "pdf": {"Creator": files.MARK, "CreationDate": None},
-}
+"""Most points drawn of a curve: more are not visible and take minutes to write."""
+FORMATS: dict[str, Any] = {"png": {"Software": files.MARK}, "svg": {"Creator": files.MARK, "Date": None}}
+FORMATS["pdf"] = {"Creator": files.MARK, "CreationDate": None}
 """Format of a picture -> metadata of its file: our mark, and no date, so that equal pictures are equal
 files."""
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
 _COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
-_EVERY = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "rn50"}
+"""Placeholder colour -> CSS variable of the page."""
+_SAFE_STYLE = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "rn50"}
+"""Settings of every figure: no formulas in names, text as text, equal identifiers in equal drawings."""
 _STYLE = {
     "font.size": 9,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _TEXT),
@@ -51,18 +51,18 @@ _STYLE = {
 
 
 def figure(width: float, height: float, style: Mapping[str, Any] = {}) -> Figure:
-    """Return an empty figure of this size in inches, in matplotlib's own style but for ``style``.
+    """Return an empty figure of this size in inches, with matplotlib's default settings except ``style``.
 
-    What matplotlib has read from a ``matplotlibrc`` of the working folder or user does not count: a
-    stranger's file could make it run LaTeX.
+    Settings of a ``matplotlibrc`` in the working folder or of the user are undone, because a stranger's file
+    could make matplotlib run LaTeX.
     """
     matplotlib.rcdefaults()
-    matplotlib.rcParams.update({**_EVERY, **style})
+    matplotlib.rcParams.update({**_SAFE_STYLE, **style})
     return Figure(figsize=(width, height), constrained_layout=True)
 
 
 def picture(drawn: Figure, format_: str = "svg") -> bytes:
-    """Return a figure as a file in one of ``FORMATS``."""
+    """Return the content of a file with the figure ``drawn``, in one of ``FORMATS``."""
     stream = io.BytesIO()
     drawn.savefig(stream, format=format_, dpi=150, metadata=FORMATS[format_])
     return stream.getvalue()
@@ -70,19 +70,22 @@ def picture(drawn: Figure, format_: str = "svg") -> bytes:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (x, y) in the colour of ``series``; a faint curve is dashed, or of hollow marks, and lies behind
-    the others. The point ``accepted`` has a ring around it."""
+    """Curve of a plot."""
 
     points: Sequence[tuple[float, float]]
+    """(x, y) of each point."""
     series: int = 0
+    """Number of its colour and marker."""
     faint: bool = False
+    """True for a dashed line or hollow marks, behind the other curves."""
     accepted: tuple[float, float] | None = None
+    """Point with a ring around it."""
 
 
 def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple[float, float]] = {}) -> str:
     """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are
-    marks without a line, because the accuracy in between is unknown. Behind them is a bar from the lowest to
-    the highest ``expected`` at an epoch."""
+    marks without a line, because the accuracy between them is unknown. ``expected`` maps epochs to the lowest
+    and highest expected accuracy, which are drawn as a bar behind the marks."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
@@ -96,12 +99,12 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
                 x, y = zip(*_thinned(curve.points), strict=True)
                 axes.plot(x, [100 * top_1 for top_1 in y], marker, color=colour, markerfacecolor=fill)
             if curve.accepted:
-                at, top_1 = curve.accepted
-                axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
+                x_accepted, top_1 = curve.accepted
+                axes.plot(x_accepted, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
         target = 100 * rules.TARGET_ACCURACY
         axes.axhline(target, color=_TARGET, linewidth=1)
-        place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "verticalalignment": "bottom"}
-        axes.text(0.01, target, f"target {target:g} %", color=_TARGET, fontsize=8, **place)
+        position: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "verticalalignment": "bottom"}
+        axes.text(0.01, target, f"target {target:g} %", color=_TARGET, fontsize=8, **position)
         _scale(axes, ends)
         axes.set_ylim(top=max(axes.get_ylim()[1], target + 5))
         axes.set(xlabel=x_label, ylabel="top-1, %")
@@ -145,15 +148,16 @@ def learning_rate(curves: Iterable[Curve]) -> str:
 
 
 def time_parts(runs: Sequence[str], parts: Mapping[str, Sequence[float]]) -> str:
-    """Plot one bar per run in minutes, of its parts; ``parts`` are in seconds, one number per run."""
+    """Plot one bar for each run, in minutes, divided into parts. ``runs`` are the names of the runs,
+    ``parts`` maps the name of a part to its seconds in each run."""
 
     def draw(axes: Axes) -> None:
-        begin = [0.0] * len(runs)
+        left = [0.0] * len(runs)
         for number, seconds in enumerate(parts.values()):
             widths = [part / 60 for part in seconds]
             colour = f"#ab04{number % SERIES:02x}"
-            axes.barh(list(map(safe, runs)), widths, left=begin, color=colour, height=0.7)
-            begin = [first + width for first, width in zip(begin, widths, strict=True)]
+            axes.barh(list(map(safe, runs)), widths, left=left, color=colour, height=0.7)
+            left = [edge + width for edge, width in zip(left, widths, strict=True)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="minutes")
@@ -162,8 +166,9 @@ def time_parts(runs: Sequence[str], parts: Mapping[str, Sequence[float]]) -> str
 
 
 def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[float | None]) -> str:
-    """Plot one row per system, numbered from 1: its runs (minutes, True if in the mean) as dots and its score
-    as a line."""
+    """Plot one row for each system, numbered from 1. ``systems`` has the runs of each system as (minutes,
+    True if the run is in the mean), drawn as dots. ``scores`` has the score of each system or None, drawn as
+    a line."""
 
     def draw(axes: Axes) -> None:
         for row, (runs, score) in enumerate(zip(systems, scores, strict=True)):
@@ -182,14 +187,16 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
 
 @dataclass(frozen=True)
 class Point:
-    """A result in the colour and with the marker of ``series``, which leads to ``anchor`` on the page. The
-    reader's ``own`` ones have a ring."""
+    """Point of a ``field``: a result."""
 
     x: float
     y: float
     series: int
+    """Number of its colour and marker."""
     anchor: str
+    """Identifier of the element of the page to which the point links."""
     own: bool = False
+    """True for a result of the reader's own, which has a ring around it."""
 
 
 def field(
@@ -199,13 +206,14 @@ def field(
     reference: Sequence[tuple[Point, float, float]] = (),
     log_y: bool = False,
 ) -> str:
-    """Plot results, each a link, over a logarithmic x axis. Behind them is a line through the ``reference``
-    points, each with a bar from the lowest to the highest value."""
+    """Plot results, each a link, over a logarithmic x axis. Behind them is a line through the points of
+    ``reference``, which are (point, lowest y, highest y); a bar goes from the lowest to the highest y."""
 
-    def scatter(axes: Axes, alike: Sequence[Point], **style: Any) -> None:
-        if alike:  # of none, matplotlib would draw a mark in the corner
-            links = [f"#{point.anchor}" for point in alike]
-            axes.scatter([point.x for point in alike], [point.y for point in alike], urls=links, **style)
+    def scatter(axes: Axes, marks: Sequence[Point], **style: Any) -> None:
+        """Draw points in one style."""
+        if marks:  # without any, matplotlib would draw a mark in the corner
+            links = [f"#{point.anchor}" for point in marks]
+            axes.scatter([point.x for point in marks], [point.y for point in marks], urls=links, **style)
 
     def draw(axes: Axes) -> None:
         expected = [point for point, _, _ in reference]
@@ -219,8 +227,8 @@ def field(
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
         ringed = [point for point in points if point.own]
         scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
-        for axis, begin in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
-            begin("log")
+        for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
+            set_scale("log")
             low, high = axis.get_view_interval()
             steps = (1.0, 2.0, 5.0) if high < 500 * low else (1.0,)  # labels of more decades would overlap
             axis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
@@ -234,7 +242,7 @@ def field(
 
 
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
-    """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
+    """Plot accuracy over confidence: ``bins`` are the points, beside the diagonal of equal values."""
 
     def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=_TARGET, linestyle="--")
@@ -245,7 +253,8 @@ def reliability(bins: Sequence[tuple[float, float]]) -> str:
 
 
 def confusion(shares: Any) -> str:
-    """Plot the fraction of each class's images that each class was predicted for, (labels, predictions)."""
+    """Plot a confusion matrix. ``shares`` is an array (labels, predictions): the fraction of the images of a
+    class for which a class was predicted."""
 
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
@@ -257,8 +266,8 @@ def confusion(shares: Any) -> str:
 
 
 def _scale(axes: Axes, ends: Sequence[float]) -> None:
-    """Start the x axis at 0. Make it logarithmic where one run is over ten times as long as another and would
-    hide it."""
+    """Start the x axis at 0. If a value of ``ends``, the lengths of the runs, is over ten times another, make
+    the axis logarithmic, because the short runs would be hidden."""
     if ends and max(ends) > 10 * min(ends) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
@@ -267,7 +276,7 @@ def _scale(axes: Axes, ends: Sequence[float]) -> None:
 
 
 def _draw_epochs(axes: Axes, curves: Iterable[Curve], label: str) -> None:
-    """Draw curves over epochs."""
+    """Draw curves over epochs; ``label`` is that of the y axis."""
     for curve in curves:
         style: dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
         style |= {"color": _colour(curve.series), "marker": MARKERS[curve.series % SERIES]}
@@ -278,7 +287,7 @@ def _draw_epochs(axes: Axes, curves: Iterable[Curve], label: str) -> None:
 
 
 def _colour(series: int) -> str:
-    """Return the placeholder of the colour of a series."""
+    """Return the placeholder for the colour of a series."""
     return f"#ab00{series % SERIES:02x}"
 
 
@@ -289,6 +298,8 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
 
 
 def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: str = "img") -> str:
+    """Return the SVG element of a plot: ``draw`` draws it on empty axes, ``height`` is in inches, and
+    ``label`` and ``role`` are for readers of the page who do not see it."""
     drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
     draw(drawn.add_subplot())
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -1,5 +1,5 @@
-"""Table of a result's hyperparameters beside those of the nearest published results and reference convergence
-points."""
+"""Make the table of a result's hyperparameters beside those of published results and reference convergence
+points with nearly the same batch size: ``read``."""
 
 import dataclasses
 import statistics
@@ -15,34 +15,38 @@ from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.terminal import counted
 
-_OFTEN_UNLIKE = [name for name in COLUMN_OF if name not in SHARED]
-"""RecipeTable in which results of one recipe may differ."""
+_NOT_SHARED = [name for name in COLUMN_OF if name not in SHARED]
+"""Fields of ``Recipe`` in which results with the same recipe may differ."""
 
 
 @dataclass(frozen=True)
 class RecipeTable:
-    """Table of hyperparameters; the first of the ``columns`` is ours. ``results`` are the published results
-    nearest in batch size and accelerators."""
+    """Table of hyperparameters."""
 
     columns: list["Column"]
+    """Columns of the table; the first is that of the result."""
     rows: list["RecipeRow"]
     results: list[PublishedResult]
+    """Published results that are nearest in batch size and number of accelerators."""
 
 
 @dataclass(frozen=True)
 class RecipeRow:
-    """Values of one hyperparameter, one per column. ``differs`` is True where a known value is not ours."""
+    """Row of the table: the values of one hyperparameter."""
 
     name: str
     values: list[str]
+    """Value in each column; "-" for an unknown one."""
     differs: list[bool]
+    """True for each column whose value is known and not that of the first column."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Column of the table. ``source`` is the name by which ``rn50 borrow`` finds it, empty for ours."""
+    """Column of the table."""
 
     source: str
+    """Name by which ``rn50 borrow`` finds the recipe; empty for that of the result."""
     name: str
     recipe: Recipe
     epochs: float | None
@@ -52,8 +56,8 @@ class Column:
 
 
 def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeTable:
-    """Return the hyperparameters of the first of ``runs`` and those nearest to it; ``ruleset`` selects the
-    reference points."""
+    """Return the table for the hyperparameters of the first of ``runs``. ``ruleset`` selects the reference
+    points, ``accelerators`` is the number of the result's accelerators or None."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
     ours = recipe.of_log(runs[0].log)
@@ -75,13 +79,13 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeT
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
+    """Return the column of published results that share a recipe, with the range of values not shared."""
     reached = [epochs for result in group for epochs in result.epochs_to_target]
-    its = [result.recipe for result in group]
-    spans: dict[str, Any] = {name: span(getattr(logged, name) for logged in its) for name in _OFTEN_UNLIKE}
-    shared = dataclasses.replace(its[0], **spans)
+    recipes = [result.recipe for result in group]
+    spans: dict[str, Any] = {name: span(getattr(logged, name) for logged in recipes) for name in _NOT_SHARED}
     runs = (len(reached), sum(len(result.run_status) for result in group))
     name = f"published, {counted(len(group), 'result')}"
-    return Column(group[0].name, name, shared, _mean(reached), runs)
+    return Column(group[0].name, name, dataclasses.replace(recipes[0], **spans), _mean(reached), runs)
 
 
 def _mean(epochs: Sequence[float]) -> float | None:
@@ -89,34 +93,38 @@ def _mean(epochs: Sequence[float]) -> float | None:
 
 
 def span(values: Iterable[float | None], form: Callable[[float], str] | None = None) -> str | None:
-    """Return the lowest and the highest of the known values; None where there are none."""
+    """Return the lowest and the highest of the known values, like "7 to 11", or their one value, like "7".
+    The function ``form`` formats a value. Return None if no value is known."""
     numbers = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(form or number, (numbers[0], numbers[-1])))) if numbers else None
 
 
 def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
+    """Yield the rows of the table: a row for each hyperparameter, then the epochs and the runs."""
     for name, hyperparameter in HYPERPARAMETERS.items():
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
-            # The table of published results has hundredths of an epoch.
-            epochs = [finite(value) for value in values]
-            near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.01 for other in epochs]
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
-            differs = [other and not same for same, other in zip(near, row.differs, strict=True)]
+            # The table of published results has hundredths of an epoch, so that smaller differences are none.
+            ours, *others = [finite(value) for value in values]
+            near = [ours is None or other is None or abs(other - ours) < 0.01 for other in (ours, *others)]
+            differs = [unequal and not same for same, unequal in zip(near, row.differs, strict=True)]
             yield RecipeRow(row.name, row.values, differs)
         elif name == "global_batch_size" or any(value is not None for value in values):
             yield _row(hyperparameter.shown, [number(value) for value in values])
     converged = [f"{column.runs[0]} of {column.runs[1]}" if column.runs[1] else "-" for column in columns]
-    alike = [False] * len(columns)
-    yield RecipeRow("epochs to target", [number(column.epochs) for column in columns], alike)
-    yield RecipeRow("runs that converged", converged, alike)
+    unmarked = [False] * len(columns)
+    yield RecipeRow("epochs to target", [number(column.epochs) for column in columns], unmarked)
+    yield RecipeRow("runs that converged", converged, unmarked)
 
 
 def _row(name: str, values: list[str]) -> RecipeRow:
+    """Return a row that marks the known values other than the first, if that is known."""
     return RecipeRow(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
 
 
 def _decay(recipe: Recipe) -> str:
+    """Return the decay of a recipe for a cell: in epochs, and in steps if it was logged in steps."""
     epochs, steps = finite(recipe.decay_epochs), recipe.decay_steps
     if epochs is None:
         return number(recipe.decay_epochs if steps is None else steps)

@@ -1,4 +1,9 @@
-"""Write the report: everything known of one or several results, on one self-contained HTML page."""
+"""``rn50 report``: write everything known of one or several results on one self-contained HTML page
+(``write``).
+
+``render`` makes the page. It fills the template ``report.html.j2`` with one dictionary per system
+(``_system``), and for several systems with an overview that compares them (``_overview``).
+"""
 
 import itertools
 import os
@@ -21,14 +26,15 @@ from rn50.terminal import counted, minutes
 
 
 class _Run:
-    """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why
-    not."""
+    """A run on the page: its score, its curves, and its colour and marker, which depend on its ``number`` in
+    the system. ``verdict`` says whether the run counts in the score, and why not. Curves of a run that does
+    not count are drawn ``faint``."""
 
     def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
         self.score = score
         self.series = number % plots.SERIES
         self.glyph = plots.GLYPHS[self.series]
-        self.verdict = _became(score, system)
+        self.verdict = _part_in_score(score, system)
         self.faint = self.verdict.startswith(("dropped", "not in"))
         self.points = timing.accuracies(score.log)
         self.throughput = timing.throughput(score.log)
@@ -36,15 +42,16 @@ class _Run:
         self.losses = timing.losses(score.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
-        """Return the evaluations over epochs or minutes, with a ring around the accepted one."""
+        """Return the accuracy of the evaluations ``over`` "epochs" or "minutes", with a ring around the first
+        at the target. The curve has the colour of ``series``; if that is None, it is drawn as the run is."""
         points = [(epoch if over == "epochs" else minutes, top_1) for epoch, minutes, top_1 in self.points]
         accepted = next((point for point in points if point[1] >= self.score.log.target), None)
-        shown, faint = (self.series, self.faint) if series is None else (series, False)
-        return plots.Curve(points, shown, faint, accepted)
+        series, faint = (self.series, self.faint) if series is None else (series, False)
+        return plots.Curve(points, series, faint, accepted)
 
 
 class Page(NamedTuple):
-    """A page."""
+    """A page that was written."""
 
     report: pathlib.Path
     """File of the page."""
@@ -56,10 +63,10 @@ def write(
     output: pathlib.Path | None = None,
     progress: Progress = silent,
 ) -> pathlib.Path:
-    """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html``
-    in the folder of the result, or in the current folder where there are several. Without ``rulesets`` no
-    official checker runs, and the page says that they run at the end of the campaign.
-    ``progress(done, total)`` counts the results drawn.
+    """Write the report of all results that ``paths`` mean, and return its path. The path is ``output``; if
+    that is None, ``report.html`` in the folder of the result, or in the current folder if there are several
+    results. Without ``rulesets`` no official checker runs, and the page says that they run at the end of the
+    campaign. ``progress(done, total)`` counts the results drawn.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -79,8 +86,8 @@ def render(
     progress: Progress = silent,
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
-    """Return the page for these results, with links to their logs from ``folder``. The official checker runs
-    on the logs under every ruleset."""
+    """Return the page for ``systems``. The official checker runs on their logs under every ruleset of
+    ``rulesets``. The links to the logs are relative to ``folder``, in which the page will lie."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
     environment.filters["minutes"] = minutes
@@ -103,23 +110,26 @@ def render(
 
 
 def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
+    """Return the relative URL of a file for a page in ``folder``."""
     return urllib.parse.quote(os.fsencode(os.path.relpath(os.path.realpath(file), os.path.realpath(folder))))
 
 
 def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
+    """Return the variables of the template for one system. ``references`` is the ruleset whose reference
+    convergence points stand beside its hyperparameters."""
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
     files = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
     losses = [plots.Curve(run.losses, run.series, run.faint) for run in runs]
-    chosen = recipes.read(system.runs, references, system.accelerators)
-    longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
-    schedule = recipe.learning_rates(chosen.columns[0].recipe, longest)
+    hyperparameters = recipes.read(system.runs, references, system.accelerators)
+    last_epoch = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
+    schedule = recipe.learning_rates(hyperparameters.columns[0].recipe, last_epoch)
     verdicts = compliance.check(files, rulesets) if rulesets else []
     by_file = {file: [verdict for verdict in verdicts if verdict.file == file] for file in files}
     timed = [run for run in runs if run.times]
     names = docstrings.of_attributes(timing.RunTimes).items()
-    seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in names}
-    parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
+    seconds = {name: [getattr(run.times, field) or 0.0 for run in timed] for field, name in names}
+    parts = {name: run_seconds for name, run_seconds in seconds.items() if any(run_seconds)}
     evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
     expected = header.curve(system.runs[0].header)
@@ -133,7 +143,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "schedule": schedule,
         "facts": _facts(system),
         "throughputs": list(_throughputs(system, runs)),
-        "hyperparameters": chosen,
+        "hyperparameters": hyperparameters,
         "figures": {
             "epochs": plots.accuracy(evaluations, "epochs", expected) if evaluated else None,
             "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
@@ -154,7 +164,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     }
 
 
-def _became(run: RunScore, system: SystemScore) -> str:
+def _part_in_score(run: RunScore, system: SystemScore) -> str:
+    """Return whether a run counts in the score, and why not, in words."""
     if run.kept:
         return "in the score" if system.valid else "in the mean"
     if system.olympic_minutes is None:
@@ -168,10 +179,11 @@ def _became(run: RunScore, system: SystemScore) -> str:
 
 
 def _facts(system: SystemScore) -> list[tuple[str, str]]:
+    """Return the known facts of a system as (name, value)."""
     log = system.runs[0].log
     converged = [run for run in system.runs if run.converged]
     demo = rules.NOT_A_RESULT in (system.label or "")
-    images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
+    images = (f"{samples:,}" if samples else "-" for samples in (log.train_samples, log.eval_samples))
     facts = [
         ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
         ("top-1 at the end", recipes.span((run.accuracy for run in system.runs), "{:.4f}".format)),
@@ -186,26 +198,30 @@ def _facts(system: SystemScore) -> list[tuple[str, str]]:
 
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[str, float, str]]:
-    """Yield the known throughputs as (name, images/s, sentence that explains it)."""
+    """Yield the known throughputs as (name, images/s, sentence that explains the figure)."""
     accelerators = system.accelerators or what_ran.gpus(system.runs[0])
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    training, whole = timing.training_rate([run.log for run in system.runs]), system.images_per_second
+    training = timing.training_rate([run.log for run in system.runs])
+    end_to_end = system.images_per_second
     if training is not None:
         text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
         yield "training", training, f"{text}the first of each run."
-    if whole is not None:
+    if end_to_end is not None:
         text = "Training images of the runs in the mean over their whole time on the clock, evaluations and "
-        yield "end to end", whole, f"{text}gaps included."
-    if whole and accelerators:
-        yield "per accelerator", whole / accelerators, f"End to end, on each of {accelerators} accelerators."
+        yield "end to end", end_to_end, f"{text}gaps included."
+    if end_to_end and accelerators:
+        text = f"End to end, on each of {accelerators} accelerators."
+        yield "per accelerator", end_to_end / accelerators, text
 
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the variables of the template that compare several systems; ``pages`` are those of
+    ``_system``."""
     systems = [page["score"] for page in pages]
     dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
     runs = [(number, run) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
     losses = [plots.Curve(run.losses, number) for number, run in runs]
-    schedules = [plots.Curve(page["schedule"], at) for at, page in enumerate(pages) if page["schedule"]]
+    schedules = [plots.Curve(page["schedule"], i) for i, page in enumerate(pages) if page["schedule"]]
     comparisons = compare.compare(systems)
     heads = [dict(page["head"]) for page in pages]
     names = dict.fromkeys(itertools.chain(*heads))
@@ -218,8 +234,6 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
         "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
-        "cautions": [
-            [c for c in comparison.cautions if rules.NOT_A_RESULT not in c] for comparison in comparisons
-        ],
+        "cautions": [[c for c in pair.cautions if rules.NOT_A_RESULT not in c] for pair in comparisons],
         "correction": compare.correction(comparisons),
     }

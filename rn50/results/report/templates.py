@@ -1,4 +1,5 @@
-"""Templates of the pages that rn50 writes."""
+"""Jinja environment of the HTML pages that rn50 writes: the report, and pages of other rooms
+(``in_folder_of``)."""
 
 import functools
 import pathlib
@@ -13,14 +14,15 @@ from rn50.terminal import safe
 
 
 def _shown(value: object) -> object:
-    """Return markup as it is, all else as text whose lines are ``safe``: HTML forbids control characters."""
+    """Return a value for a page: markup as it is, anything else as text without control characters, which
+    HTML forbids."""
     return value if hasattr(value, "__html__") else re.sub("[^\n\t]+", lambda part: safe(part[0]), str(value))
 
 
 @functools.cache  # which keeps the compiled templates too
 def in_folder_of(module: str) -> jinja2.Environment:
-    """Return the templates in the folder of ``module``, a ``__file__``, and those of this folder, which pages
-    share. Text is escaped; a name without a value is an error."""
+    """Return the environment for the templates in the folder of ``module``, a ``__file__``. It also finds
+    those of this folder, which pages share. Text is escaped; a name without a value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([pathlib.Path(module).parent, pathlib.Path(__file__).parent]),
         autoescape=True,

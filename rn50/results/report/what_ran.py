@@ -1,5 +1,9 @@
-"""Describe what ran where, its software and settings, and the command that repeats it, from logs, sidecar
-files and system descriptions."""
+"""Describe runs for people, from logs, sidecar files and system descriptions: network, framework, machine and
+date (``head``), everything that was saved (``environment``), and the commands that repeat them
+(``repetition``).
+
+The report uses all three; packaging and ``rn50 rcp`` use single functions.
+"""
 
 import datetime
 import itertools
@@ -17,23 +21,25 @@ from rn50.settings.document import Document, file_of, systems
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.writing import exported
 
-_PARTS = {0.25: "a quarter", 0.5: "half"}
+_FRACTIONS = {0.25: "a quarter", 0.5: "half"}
+"""Width of the network as a fraction of ResNet-50's channels -> the fraction in words."""
 _SHORT = 12
-"""Characters shown of a hash."""
+"""Number of characters shown of a hash."""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """How to repeat runs: commands, and the ``configuration`` that they need where no file of ``configs/``
-    has it."""
+    """How to repeat runs."""
 
     commands: str
+    """Commands, one a line, with comments."""
     configuration: str | None
+    """Content of the configuration file that the commands need; None if a file of ``configs/`` will do."""
 
 
 def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return what ran where as (name, value), without unknown facts. Values that differ between runs are
-    joined."""
+    """Return the known facts on what ran and where, as (name, value). If runs have different values, the
+    values are joined."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
         "expected": lambda run: run.header.get("expected", ""),
@@ -52,17 +58,17 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
-    """Return everything that was saved of runs, and the description of their system, as (name, value) by
-    heading. A value that differs between runs is listed run by run."""
-    facts = {run.log.path.name: sidecar.named(run.saved) for run in runs if run.saved}
+    """Return all values of the sidecar files of runs, and the description of their system, as lists of (name,
+    value) by heading. A value that differs between runs is listed run by run."""
+    saved = {run.log.path.name: sidecar.named(run.saved) for run in runs if run.saved}
     by_heading: dict[str, list[tuple[str, str]]] = {}
-    for key in dict.fromkeys(itertools.chain(*facts.values())):
-        values = {name: fact.get(key, "-") for name, fact in facts.items()}
-        value, *others = dict.fromkeys(values.values())
+    for key in dict.fromkeys(itertools.chain(*saved.values())):
+        of_runs = {file: values.get(key, "-") for file, values in saved.items()}
+        text, *others = dict.fromkeys(of_runs.values())
         if others:
-            value = "; ".join(f"{name}: {value}" for name, value in values.items())
+            text = "; ".join(f"{file}: {value}" for file, value in of_runs.items())
         heading, _, name = key.rpartition(" / ")
-        by_heading.setdefault(heading or "run", []).append((name, value))
+        by_heading.setdefault(heading or "run", []).append((name, text))
     place = tree.place(runs[0].file.parent)
     described = [pair for pair in sidecar.flat(tree.described(runs[0].file.parent)) if pair[1]]
     if described and place:
@@ -71,18 +77,20 @@ def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
 
 
 def gpus(run: Run) -> int | None:
-    """Return the number of GPUs of one of our runs, which is its number of ranks; None for any other."""
+    """Return the number of GPUs of a run of rn50, which is its number of ranks. Return None for a run on the
+    CPU and for a run of another program."""
     return run.accelerators if sidecar.section(run.saved, "run").get("device") == "gpu" else None
 
 
 def _trained(run: Run) -> str:
+    """Return the network, the number of classes and the image size; empty if they are not known."""
     data = sidecar.section(run.saved, "data")
     size, classes, width = (data.get(key) for key in ("image_size", "classes", "width"))
     if not (size and classes and width):
         return ""
     is_narrow = isinstance(width, float) and width != 1
-    part = f" with {_PARTS.get(width, f'{width:g}')} of the channels" if is_narrow else ""
-    return f"ResNet-50{part}, {classes} classes, {size}x{size}"
+    channels = f" with {_FRACTIONS.get(width, f'{width:g}')} of the channels" if is_narrow else ""
+    return f"ResNet-50{channels}, {classes} classes, {size}x{size}"
 
 
 def _framework(run: Run) -> str:
@@ -90,28 +98,33 @@ def _framework(run: Run) -> str:
 
 
 def framework_of(saved: Mapping[str, Any]) -> str:
-    """Return name and version of the framework of what was saved of a run; empty if it does not say which."""
+    """Return name and version of the framework of a run, from its sidecar contents ``saved``; empty if they
+    do not tell it."""
     framework = sidecar.section(saved, "run").get("framework", "")
-    traits = frameworks.every().get(framework)  # not one of another checkout
+    traits = frameworks.every().get(framework)  # None for a framework of another checkout
     name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
     return " ".join(filter(None, (name, version_of(saved, pattern))))
 
 
 def version_of(saved: Mapping[str, Any], pattern: str) -> str:
-    """Return the version of the first of the saved packages whose names match; empty if there is none."""
+    """Return the version of the first saved package, by name, whose name matches ``pattern``; empty if none
+    does."""
     packages = saved.get("packages", {}).items()
     versions = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in packages}
     return next((versions[name] for name in sorted(versions) if re.fullmatch(pattern, name)), "")
 
 
 def _precision(run: Run) -> str:
+    """Return the precision of a run; empty if it is not known."""
     configured = str(sidecar.section(run.saved, "run").get("precision") or "")
-    used, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
-    of_log = logged.value if logged else ""
-    return f"{used} (auto)" if used and configured == "auto" else configured or str(of_log)
+    chosen, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
+    if chosen and configured == "auto":
+        return f"{chosen} (auto)"
+    return configured or str(logged.value if logged else "")
 
 
 def _ranks(run: Run) -> str:
+    """Return the number of ranks, their device and the number of nodes; empty if they are not known."""
     settings = sidecar.section(run.saved, "run")
     if run.accelerators is None:
         return ""
@@ -120,6 +133,7 @@ def _ranks(run: Run) -> str:
 
 
 def _machine(run: Run) -> str:
+    """Return the accelerators of a run, without any its processors; empty if they are not known."""
     fields = run.saved.get("system") or tree.described(run.file.parent)
     accelerator, processor = fields.get("accelerator_model_name"), fields.get("host_processor_model_name")
     if accelerator:
@@ -134,12 +148,13 @@ def _machine(run: Run) -> str:
 
 
 def _times(count: Any, text: str) -> str:
-    """Return a number and the text behind it; nothing for one, or an unknown number."""
+    """Return a number, a text and a space; "" if the number is 1 or not known."""
     return f"{count} {text} " if str(count or "1") != "1" else ""
 
 
 def date(run: Run) -> str:
-    """Return the day on which the clock of a run started, in UTC; empty if that is not known."""
+    """Return the day on which the clock of a run started, in UTC, like 2026-11-28; empty if it is not
+    known."""
     try:
         begin = datetime.datetime.fromtimestamp((run.log.run_start_ms or 0) / 1000, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):  # a log may name any time
@@ -148,6 +163,8 @@ def date(run: Run) -> str:
 
 
 def _certificate(run: Run) -> str:
+    """Return the shortened SHA-256 of the data certificate, from the sidecar file or the log. Return "none"
+    if our run had no certificate, "" for other runs without one."""
     certificate, samples = run.saved.get("data certificate"), run.log.first("train_samples")
     digest = samples and samples.metadata.get("certificate_sha256")
     if isinstance(certificate, dict):
@@ -157,28 +174,29 @@ def _certificate(run: Run) -> str:
 
 
 def _short(name: str) -> str:
+    """Return a hash, shortened, with the remark behind its dash, such as -dirty."""
     digits, dash, remark = name.partition("-")
     return digits[:_SHORT] + dash + remark
 
 
 def repetition(run: Run) -> Repetition | None:
-    """Return how to repeat a run and its campaign; None where nothing was saved beside its log."""
+    """Return how to repeat a run and its campaign; None if it has no sidecar file."""
     saved = run.saved
     if not saved.get("variables"):
         return None
     variables = {name: value for name, value in saved["variables"].items() if name not in RUNS_OWN_NAMES}
     system = variables.get("DGXSYSTEM", "")
-    exports = _beside_the_file(system, variables)
+    exports = _environment_for(system, variables)
     configuration = None
     if exports is None:
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         exports = {"CONFIG_FILE": "config_REPEAT.sh"}
-    config, *beside = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
-    settings = " ".join([config, *beside])
+    config, *others = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
+    settings = " ".join([config, *others])
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
-    again = shlex.quote(f"results/{system}_again")  # in the campaign's folder, its runs would be kept
-    command = " ".join([*beside, f"rn50 run {config.partition('=')[2]} -o {again}"])
+    again = shlex.quote(f"results/{system}_again")  # with the campaign's own folder, its runs would count
+    command = " ".join([*others, f"rn50 run {config.partition('=')[2]} -o {again}"])
     lines += ["# the campaign, with new seeds:", command, "# the same by MLPerf's entry point:"]
     lines += [f"RESULTS={again} {settings} ./run_experiments.sh"]
     if run.log.seed is not None:
@@ -187,18 +205,19 @@ def repetition(run: Run) -> Repetition | None:
     return Repetition("\n".join(lines), configuration)
 
 
-def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the environment with which a system's configuration file gives these variables. None where there
-    is no such file, or it has changed since, because its values take precedence over the environment's."""
+def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the environment in which the configuration file of ``system`` results in ``variables``. Return
+    None if there is no such file, or if the file sets one of them to another value: its values take
+    precedence over those of the environment, except DATADIR."""
     if system not in systems():
         return None
-    of_file = Document(file_of(system)).assigned.values
+    assigned = Document(file_of(system)).assigned.values
     changed: dict[str, str] = {}
     for name, variable in VARIABLES.items():
         try:
-            default = variable.read(of_file[name]) if name in of_file else variable.default
+            default = variable.read(assigned[name]) if name in assigned else variable.default
             if name in variables and variable.read(variables[name]) != default:
                 changed[name] = variables[name]
         except ValueError:
             return None
-    return {"DGXSYSTEM": system, **changed} if changed.keys() & of_file.keys() <= {"DATADIR"} else None
+    return {"DGXSYSTEM": system, **changed} if changed.keys() & assigned.keys() <= {"DATADIR"} else None

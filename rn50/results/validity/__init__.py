@@ -1,2 +1,1 @@
-"""Check a result against its rules, ours and those of the official compliance checker, and report
-findings."""
+"""Check a result by our own rules and by the official compliance checker, and report ``Finding`` records."""

@@ -1,7 +1,9 @@
-"""Run official checkers, modules of ``mlperf_logging`` or code, each in a process of its own.
+"""Run official checkers, each call in a process of its own: ``run``. A checker is a module of
+``mlperf_logging`` or a text of Python code that uses one.
 
-They keep state in their modules, configure the root logger and end their process. Most of their time goes to
-imports, scipy above all: one process imports them, and forks for each check.
+The checkers keep state in their modules, configure the root logger and end their process, so that two calls
+cannot share a process. Most of their time goes to imports, scipy above all. Therefore this module, run as a
+program, is a server (``_serve``): it imports the checkers once and forks for every call.
 """
 
 import contextlib
@@ -23,19 +25,19 @@ from typing import Any
 from rn50.process import ask_to_end_with_parent, end_with_parent, environment, python
 
 LIMIT_S = 60
-"""Seconds of processor time that an official checker may take, however busy the machine is; a published log
-takes one."""
+"""Seconds of processor time that a call may take; a published log takes one. Processor time does not depend
+on how busy the machine is."""
 _MODULES = {"compliance_checker": "mlp_compliance"}
-"""Modules of checkers that have another name than their package."""
+"""Package of a checker -> its main module, if that has another name."""
 _END = "\0"
-"""Stands between what a checker printed and its exit status."""
+"""Separator between the output of a checker and its exit status."""
 _started: socket.socket | None = None
-"""Connection to the process that forks."""
+"""Connection to the server; None if it does not run."""
 
 
 @contextlib.contextmanager
 def started() -> Iterator[socket.socket]:
-    """Keep the process that forks for every ``run`` in this context; where it runs already, use it."""
+    """Keep the server running in this context, for every ``run``. If it runs already, use that."""
     global _started
     if _started:
         yield _started
@@ -55,7 +57,8 @@ def started() -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def at_once() -> Iterator[Executor]:
-    """Yield threads for calls of ``run``, one a processor. A signal ends the checkers that run then."""
+    """Yield a pool of threads for calls of ``run``, one thread per processor. Ctrl-C ends the checkers that
+    are running."""
     with started() as connection, ThreadPoolExecutor(os.cpu_count()) as threads:
         try:
             yield threads
@@ -65,12 +68,13 @@ def at_once() -> Iterator[Executor]:
 
 
 def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:
-    """Run an official checker. Return its exit status and standard error, or that it took more than
-    ``LIMIT_S``. Several threads may call it in a context of ``started``."""
+    """Run an official checker with ``arguments`` in the folder ``cwd``. Return its exit status and standard
+    error; the error says so if the checker was killed or took more than ``LIMIT_S``. Several threads may call
+    this function in a context of ``started``."""
     reader, writer = os.pipe()
     with started() as connection, open(reader, encoding="utf-8", errors="replace") as printed:
         job = json.dumps([checker, arguments, str(cwd or pathlib.Path.cwd()), LIMIT_S]).encode()
-        with contextlib.suppress(OSError):  # the process that forks was killed
+        with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
         os.close(writer)
         text, ended, status = printed.read().rpartition(_END)
@@ -79,12 +83,13 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
 
 
 def _serve(connection: socket.socket) -> None:
-    """Import and fork for every job that arrives, until the other side closes the connection."""
+    """Serve until the connection is closed: for each call that arrives, import the checker and fork a process
+    that runs it. A call is a message of JSON with the descriptor of the pipe for the output."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets children that ended
     while (received := socket.recv_fds(connection, 1 << 16, 1))[0]:
         checker, arguments, folder, limit = json.loads(received[0])
         if checker.isidentifier():
-            with contextlib.suppress(ImportError):  # the fork says what is missing
+            with contextlib.suppress(ImportError):  # the forked process reports it
                 importlib.import_module(f"mlperf_logging.{checker}.{_MODULES.get(checker, checker)}")
         if not os.fork():
             end_with_parent()
@@ -98,7 +103,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _status(checker: str, arguments: list[str]) -> int:
-    """Run a checker in this process, which ends with it. Return its exit status."""
+    """Run a checker, a module's or code's text, in this process. Return its exit status."""
     sys.argv[1:] = arguments
     try:
         if not checker.isidentifier():

@@ -1,5 +1,6 @@
-"""Check the times of a log: time stamps, their order, the intervals of the run and its end.
-``timeline_rules`` checks that they are possible.
+"""Check the times of a log: its time stamps, their order, the intervals of the run and its end.
+
+``timeline_rules`` checks that a run can be as fast as these times say.
 
 Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of
 mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
@@ -13,13 +14,14 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 
 CLOCK_SKEW_MS = 1000
-"""Tolerance of the order of times, because ranks that log for themselves do so a few ms apart."""
+"""Tolerance of the order of times: where several ranks log, their records are a few ms apart."""
 EARLIEST_MS, LATEST_MS = 1_514_764_800_000, 4_102_444_800_000
-"""Start of the years 2018, in which MLPerf had its first round, and 2100."""
+"""Bounds of times: the start of 2018, the year of the first MLPerf round, and that of 2100."""
 COURSE: tuple[str, ...] = ("run_start", "block_start", "epoch_start", "epoch_stop", "eval_start")
 COURSE += ("eval_accuracy", "eval_stop", "block_stop", "run_stop")
-"""Keys of the clock events."""
+"""Keys of the clock events, whose times make the course of a run."""
 _TRAINING = ("block_start", "epoch_start", "eval_start")
+"""Keys that must not be logged before run_start."""
 
 
 def check(log: ResultLog) -> Iterator[Finding]:
@@ -29,31 +31,33 @@ def check(log: ResultLog) -> Iterator[Finding]:
 
 
 def _stamps(log: ResultLog) -> Iterator[Finding]:
-    if odd := [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]:
+    """Yield a finding on times that are out of bounds."""
+    if wrong := [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]:
         rule = "time stamps are milliseconds since the epoch"
-        message = f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of "
+        message = f"time_ms of {wrong[0].key} is {wrong[0].time_ms:,}, no time from 2018 on ({len(wrong)} of "
         message += f"{len(log.events)} are none)"
         remedy = "submit the log as mlperf_logging.mllog writes it"
-        severity = ERROR if any(event.key in COURSE for event in odd) else WARNING
-        yield finding(log, odd[0].line, rule, message, remedy, severity)
+        severity = ERROR if any(event.key in COURSE for event in wrong) else WARNING
+        yield finding(log, wrong[0].line, rule, message, remedy, severity)
 
 
 def _order(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on records that are earlier than a record above them."""
     rule = "the records stand in the order of their times"
-    course, late = _late([event for event in log.events if event.key in COURSE]), _late(log.events)
+    remedy = "submit the log as the run wrote it, from one machine's clock"
+    late_clock_events = _late([event for event in log.events if event.key in COURSE])
     # Records other than clock events may come from another program, so they only cause a warning.
-    for pairs, severity in ((course, ERROR), (late if not course else [], WARNING)):
-        if pairs:
-            event, before = pairs[0]
-            seconds = (before.time_ms - event.time_ms) / 1000
-            message = f"{event.key} is {seconds:,.1f} s earlier than {before.key} of line {before.line} "
-            message += f"({len(pairs)} records are earlier than one above them)"
-            remedy = "submit the log as the run wrote it, from one machine's clock"
-            yield finding(log, event.line, rule, message, remedy, severity)
+    severity = ERROR if late_clock_events else WARNING
+    if pairs := late_clock_events or _late(log.events):
+        event, before = pairs[0]
+        seconds = (before.time_ms - event.time_ms) / 1000
+        message = f"{event.key} is {seconds:,.1f} s earlier than {before.key} of line {before.line} "
+        message += f"({len(pairs)} records are earlier than one above them)"
+        yield finding(log, event.line, rule, message, remedy, severity)
 
 
 def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
-    """Return the events that are earlier than one above them, each with the latest event above."""
+    """Return (event, latest event above it) for the events that are earlier than an event above them."""
     latest: Event | None = None
     late: list[tuple[Event, Event]] = []
     for event in events:
@@ -65,6 +69,7 @@ def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
 
 
 def _before(log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on records before run_start that belong behind it."""
     start = log.first("run_start")
     if start is None:
         return
@@ -81,6 +86,7 @@ def _before(log: ResultLog) -> Iterator[Finding]:
 
 
 def _intervals(log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on intervals of blocks, epochs and evaluations that are incomplete or out of order."""
     rule = "every block, epoch and evaluation starts and stops once, in order"
     remedy = "log each start and each stop once, on rank 0 only, and submit the file as it was written"
     for event, message in (*_unpaired(log), *_unordered(log)):
@@ -88,6 +94,7 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
 
 
 def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
+    """Yield (event, fault) for each start without its stop and each stop without its start."""
     # Blocks are matched by order alone, because one published system numbers their stops by the last epoch.
     for name, number in (("block", None), ("epoch", "epoch_num"), ("eval", "epoch_num")):
         start, stop = f"{name}_start", f"{name}_stop"
@@ -107,6 +114,7 @@ def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
 
 
 def _unordered(log: ResultLog) -> Iterator[tuple[Event, str]]:
+    """Yield (event, fault) for each epoch or evaluation whose number does not follow the one before."""
     for key in ("epoch_start", "eval_accuracy"):
         for before, event in itertools.pairwise(log.by_key.get(key, ())):
             last, epoch = (epoch_number(record.metadata.get("epoch_num")) for record in (before, event))
@@ -117,21 +125,23 @@ def _unordered(log: ResultLog) -> Iterator[tuple[Event, str]]:
 
 
 def _after(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on records after run_stop."""
     stop = log.first("run_stop")
     if stop is None:
         return
     rule = "run_stop is the end of the run"
     after = log.events[log.events.index(stop) + 1 :]
-    if course := [event for event in after if event.key in COURSE]:
-        message = f"{course[0].key} comes after run_stop ({len(course)} events of the run do)"
+    if clock_events := [event for event in after if event.key in COURSE]:
+        message = f"{clock_events[0].key} comes after run_stop ({len(clock_events)} events of the run do)"
         remedy = "stop the clock when the last evaluation and its block have ended, and log nothing of the "
-        yield finding(log, course[0].line, rule, message, f"{remedy}run behind it")
+        yield finding(log, clock_events[0].line, rule, message, f"{remedy}run behind it")
     elif after:
         message, remedy = f"{after[0].key} comes after run_stop", "log it before the clock stops"
         yield finding(log, after[0].line, rule, message, remedy, WARNING)
 
 
 def _status(log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on a status that contradicts the accuracies, and on a run that went on at its target."""
     stop = log.first("run_stop")
     if stop is None or not isinstance(stop.metadata.get("status"), str):
         return  # the format is broken, which another finding reports
@@ -149,10 +159,8 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         severity = ERROR if reached else WARNING  # without it, the run missed the target anyway
     if message:
         yield finding(log, stop.line, rule, message, remedy, severity)
-    if reached and (
-        after := [evaluation for evaluation in log.evaluations if evaluation.epoch > reached.epoch]
-    ):
+    later = [e.epoch for e in log.evaluations if reached and e.epoch > reached.epoch]
+    if reached and later:
         rule = "a run stops at its first evaluation at the target"
-        message = f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached "
-        message += str(target)
+        message = f"the run goes on to epoch {later[-1]:g} after epoch {reached.epoch:g} reached {target}"
         yield finding(log, stop.line, rule, message, "stop the clock at the first evaluation at the target")

@@ -1,7 +1,7 @@
-"""Run the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
+"""Run the official compliance checker, ``mlperf_logging.compliance_checker``, on result files: ``check``.
 
-Its verdict is the last line it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1
-both for a file that failed and for a crash.
+The checker's verdict is the last line that it writes, ``SUCCESS`` or ``FAILED``. Its exit status is not used,
+because it is 1 both for a log that failed and for a crash. ``explain`` turns its messages into findings.
 """
 
 import itertools
@@ -19,10 +19,10 @@ from rn50.results.validity import checkers
 from rn50.terminal import Terminal, styled, table
 
 CRASHED = "the checker gave no verdict:"
-"""Beginning of our own message in place of the checker's."""
-_SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
-"""Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
-each checker once."""
+"""Beginning of the message that takes the place of the checker's if it crashed."""
+_CACHE: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
+"""(SHA-256 of the records, ruleset) -> verdict and messages. A command that first checks and then writes a
+report thus runs the checker once for each log."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class CheckerVerdict:
     ruleset: str
     """Version of the rules."""
     ok: bool
-    """Verdict of the official compliance checker."""
+    """True if the official compliance checker accepts the log."""
     messages: tuple[str, ...]
-    """Its reasons or, on a pass, its warnings."""
+    """Messages of the checker: its reasons if it refuses the log, else its warnings."""
 
 
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
 ) -> list[CheckerVerdict]:
-    """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called
-    when a check ends.
+    """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called at
+    the end of each check.
 
     Raises:
         UserError: an unknown ruleset, or a file that cannot be read.
@@ -64,13 +64,15 @@ def check(
 
 
 def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> CheckerVerdict:
+    """Return the verdict on a log, from ``copy``, a file of only its records."""
     key = (files.sha256(copy), ruleset)
-    if key not in _SEEN:
-        _SEEN[key] = _run_checker(copy, ruleset)
-    return CheckerVerdict(file, ruleset, *_SEEN[key])
+    if key not in _CACHE:
+        _CACHE[key] = _run_checker(copy, ruleset)
+    return CheckerVerdict(file, ruleset, *_CACHE[key])
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
+    """Return the checker's verdict, True for SUCCESS, and its messages."""
     options = ("--usage", "training", "--ruleset", ruleset, "--", str(copy))
     lines = checkers.run("compliance_checker", *options)[1].strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"

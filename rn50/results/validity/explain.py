@@ -1,5 +1,5 @@
-"""Turn the messages of the official compliance checker into findings: which line, which rule, and what to
-do."""
+"""Turn the messages of the official compliance checker into findings, with the line of the log and a remedy:
+``explain``. ``_TABLE`` has the messages."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from rn50.results.validity.compliance import CRASHED, CheckerVerdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 CHECKER = "compliance checker"
-"""Beginning of the rule of its findings, before the rulesets."""
+"""Beginning of the field ``rule`` of the findings made here; the rulesets follow."""
 _HARMLESS = "with one value, though once is right"
-_NOT_OF_TARGET = "the run has a target of its own, so the official check of the accuracy does not apply"
-"""Ends of messages that are only warnings, also in a log that the checker refuses for another reason."""
+_OTHER_TARGET = "the run has a target of its own, so the official check of the accuracy does not apply"
+"""Ends of sentences that are only warnings, even if the checker refuses the log for another reason."""
 _REMEDIES = {
     **{key: remedy for key, (_, remedy) in log_rules.ALLOWED.items()},
     "init_start": "log init_start before init_stop and run_start",
@@ -25,12 +25,13 @@ _REMEDIES = {
     "run_stop": "log run_stop last, with a status in its metadata",
     "eval_accuracy": "log every evaluation with its epoch_num in the metadata, as a fraction below 1",
 }
+"""Key whose record the checker refuses -> remedy."""
 
 
 Sentence = tuple[int | None, str, str]
-"""Line, message, remedy."""
+"""Line of the log or None, message and remedy of a finding."""
 Facts = tuple[int | None, dict[str, str]]
-"""Line, and what a sentence is filled with."""
+"""Line of the log or None, and the values of the placeholders of a sentence."""
 _UNREADABLE = r"Log lines had parsing errors\."
 _REPEATED = r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*)"
 _MISSING = r"occurrence of (?P<keys>.*?)(?: but found 0|$)"
@@ -65,12 +66,14 @@ _TABLE = {
     ),
     "": ("{said}", "see the rule of the checker"),
 }
-"""Message of the checker -> sentence and remedy; the first one that matches counts."""
+"""Pattern for a message of the checker -> sentence and remedy, with placeholders. The first pattern that
+matches counts."""
 
 
 def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
-    """Yield the findings on one file from the checker's verdicts under each ruleset; equal messages become
-    one finding."""
+    """Yield the findings on one log, from the checker's verdicts under each ruleset. A fault that is found
+    under several rulesets is one finding."""
+    # (severity, sentence) -> rulesets
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
@@ -78,24 +81,24 @@ def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Find
             text = "the checker refuses the log and does not say why"
             sentences.append((None, text, "run the checker by hand"))
         for sentence in sentences:
-            warning = verdict.ok or sentence[1].endswith((_HARMLESS, _NOT_OF_TARGET))
-            by_sentence.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
+            is_warning = verdict.ok or sentence[1].endswith((_HARMLESS, _OTHER_TARGET))
+            by_sentence.setdefault((WARNING if is_warning else ERROR, sentence), []).append(verdict.ruleset)
     for (severity, (line, message, remedy)), rulesets in by_sentence.items():
         rule = f"{CHECKER} {', '.join(dict.fromkeys(rulesets))}"
         yield Finding(severity, log.path, line, rule, message, remedy)
 
 
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
-    """Explain a message; None for one that says what our own rules report."""
-    ours = {
-        r"Found parsing errors:|:::MLLOG |\^\^ ": True,  # the lines of which _UNREADABLE is the sum
+    """Return the sentence that explains a message of the checker; None if our own rules report the fault."""
+    reported_elsewhere = {
+        r"Found parsing errors:|:::MLLOG |\^\^ ": True,  # details, which _UNREADABLE sums up
         _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
-        _MISSED: log.reached is None,  # our rules decide whether this run may
+        _MISSED: log.reached is None,  # our rules decide whether this run may miss the target
     }
-    if any(re.match(pattern, message) and reported for pattern, reported in ours.items()):
+    if any(re.match(pattern, message) and is_reported for pattern, is_reported in reported_elsewhere.items()):
         return None
     if re.match(_MISSED, message) and log.target != rules.TARGET_ACCURACY:
-        return None, _NOT_OF_TARGET, "a result of the benchmark has no TARGET of its own"
+        return None, _OTHER_TARGET, "a result of the benchmark has no TARGET of its own"
     match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
     sentence, remedy = _TABLE[match.re.pattern]
     groups = match.groupdict()
@@ -110,7 +113,8 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
 
 
 def _keys(text: str, log: ResultLog) -> Facts:
-    """Return the keys that the checker quotes, and the values that the log has of them."""
+    """Return the facts on the keys that the checker quotes in ``text``: the keys, and the logged values of
+    the first. The line is that of its second record."""
     keys = re.findall(r"'(.*?)'", text) or [text]
     events = log.by_key.get(keys[0], ())
     values = _short(", ".join(dict.fromkeys(json.dumps(event.value) for event in events)))
@@ -119,7 +123,7 @@ def _keys(text: str, log: ResultLog) -> Facts:
 
 
 def _record(text: str, log: ResultLog) -> Facts:
-    """Return key and value of the event that the checker shows."""
+    """Return the facts on the record that the checker shows in ``text``: its key and value."""
     unknown = None, {"key": "a record", "value": "?"}
     try:
         fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
@@ -133,7 +137,8 @@ def _record(text: str, log: ResultLog) -> Facts:
 
 
 def _tensors(text: str, log: ResultLog) -> Facts:
-    """Return how the tensors of a log differ from those that the checker lists."""
+    """Return the facts on the tensors of the reference, which the checker lists in ``text``: their number,
+    and how the logged tensors differ from them. The line is that of the first unknown tensor."""
     expected = set(re.findall(r'"(\w+)"', text.split("current context", 1)[0]))
     events = log.by_key.get("weights_initialization", ())
     tensors = [(event.line, str(event.metadata.get("tensor"))) for event in events]
@@ -148,4 +153,5 @@ def _tensors(text: str, log: ResultLog) -> Facts:
 
 
 def _short(text: str, width: int = 160) -> str:
+    """Return a text on one line, cut to ``width`` characters."""
     return excerpt(" ".join(text.split()), width)

@@ -1,4 +1,4 @@
-"""Findings on a result, one sentence each: place, message, broken rule and remedy."""
+"""``Finding``, the record in which every rule reports a fault of a result, and how findings are printed."""
 
 import itertools
 import pathlib
@@ -10,24 +10,26 @@ from rn50.terminal import Terminal
 
 ERROR, WARNING = "error", "warning"
 _MOST_OF_A_KIND = 5
+"""Most lines printed for findings that differ only in numbers."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault."""
+    """A fault of a result."""
 
     severity: str
-    """error where the rule is broken, warning where a reviewer will ask."""
+    """error if the rule is broken, warning if a reviewer will ask."""
     file: pathlib.Path
-    """File or folder."""
+    """File or folder with the fault."""
     line: int | None
-    """Line, from 1; null: something is missing, or the fault is not in a line of the file."""
+    """Line of the file, from 1; null: something is missing, or the fault is not in one line."""
     rule: str
-    """The rule."""
+    """Rule that is broken, as a sentence that is true of a good result; or the official checker that refuses
+    the result, and the rulesets by which it does."""
     message: str
-    """Fault."""
+    """Fault, in words."""
     remedy: str
-    """The remedy."""
+    """Advice on how to mend the fault."""
 
     @property
     def where_and_what(self) -> str:
@@ -38,17 +40,20 @@ class Finding:
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy.
 
-    Findings that differ only in their file are printed once. So are more than ``_MOST_OF_A_KIND`` that differ
-    only in numbers.
+    Findings that differ only in their file share a line. If more than ``_MOST_OF_A_KIND`` lines would differ
+    only in numbers, their findings share one line, too.
     """
+    # (severity, rule, message without its numbers, remedy) -> message -> findings
     kinds: dict[tuple[str, ...], dict[str, list[Finding]]] = {}
     for finding in findings:
         kind = (finding.severity, finding.rule, re.sub(r"\d+", "#", finding.message), finding.remedy)
         kinds.setdefault(kind, {}).setdefault(finding.message, []).append(finding)
-    for (severity, rule, _, remedy), alike in kinds.items():
-        many = len(alike) > _MOST_OF_A_KIND
-        for first, *others in [list(itertools.chain(*alike.values()))] if many else alike.values():
+    for (severity, rule, _, remedy), by_message in kinds.items():
+        groups, more_what = list(by_message.values()), "more"
+        if len(groups) > _MOST_OF_A_KIND:
+            groups, more_what = [list(itertools.chain(*groups))], "more with other numbers"
+        for first, *others in groups:
             place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
-            more = f" and {len(others)} more{' with other numbers' if many else ''}" if others else ""
+            more = f" and {len(others)} {more_what}" if others else ""
             style = "red" if severity == ERROR else "yellow"
             console.print(f"{severity}: {place}{more}: {first.message} [{rule}]; {remedy}", style=style)

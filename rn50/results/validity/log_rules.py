@@ -1,8 +1,9 @@
-"""Check that the log of one run is complete and has allowed values. ``clock_rules`` checks its times.
+"""Check that the log of one run is complete and has allowed values: ``check``, which calls a function for
+each rule. ``clock_rules`` checks the times of a log.
 
-Source: MLPerf Training rules, sections "Hyperparameters", "Quality measure", "Run Results"; the rulesets of
-the official compliance checker, except the names of tensors; and logs that passed the official checkers
-although they should not have. A demo that follows the rules has no finding.
+Sources: MLPerf Training rules, sections "Hyperparameters", "Quality measure" and "Run Results"; the rulesets
+of the official compliance checker, except the names of tensors; and published logs that passed the official
+checkers although they should not have. A run of the demo that follows the rules has no finding.
 """
 
 import json
@@ -20,18 +21,19 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 ROUNDING = 0.05
-"""Tolerance of accuracy * samples, which is whole except for the rounding of logged accuracies: published
-ones are up to 0.03 off by rounding, and 0.26 or more otherwise."""
+"""Tolerance of accuracy * samples, which is a whole number except for the rounding of the logged accuracy. In
+published logs it is off by up to 0.03 because of rounding, and by 0.26 or more for other reasons."""
 SKIPPED = 1
 """Images missing from every evaluation of some published logs, because their loader drops one."""
 REQUIRED = "a run logs who submits what, its hyperparameters, and where it begins and ends"
 ENDS = "a run logs its evaluations and its end"
 VALUES = "the closed division fixes the optimizer's constants"
-"""Rules that the round's compliance checker has too."""
+"""Rules that the compliance checker of the round has, too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-_EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
-_EVERY += ("run_start", "train_samples", "eval_samples")
+_ALWAYS = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
+_ALWAYS += ("run_start", "train_samples", "eval_samples")
+"""Keys that every run logs, whatever its division and optimizer."""
 _ENDS: Sequence[tuple[str, ...]] = (
     *(("run_stop",), ("eval_accuracy",)),
     *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
@@ -42,6 +44,7 @@ _NUMBERED = {
     "block_stop": ("first_epoch_num",),
     **dict.fromkeys(("epoch_start", "epoch_stop", "eval_start", "eval_stop"), ("epoch_num",)),
 }
+"""Key -> names in the metadata of its records whose values are numbers of epochs."""
 _NUMBER = "number", lambda value: finite(value) is not None
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "opt_name": ("text", lambda value: isinstance(value, str)),
@@ -50,11 +53,17 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(rules.PARALLELISM, ("whole number from 1 on", lambda v: type(v) is int and v >= 1)),
     **dict.fromkeys(rules.LOWEST_PRECISIONS, ("precision of the rules", rules.PRECISIONS.__contains__)),
 }
-"""Types of values: name, and a test for it."""
-_WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")
+"""Key -> type of its values: name of the type, and a test for it. ``_is_number`` tells the keys of
+``_NUMBER``.
+"""
+_MISLEADING_WORDS = ("eval_accuracy", "eval_error", "global_batch_size")
+"""Words by which the RCP checker selects lines of a log, wherever in the line they stand."""
+_SELECTED_KEYS = (*_MISLEADING_WORDS, "submission_benchmark", "run_stop")
+"""Keys whose records the RCP checker is meant to select."""
 
 
 def _is_count(value: float) -> bool:
+    """Return whether a number is whole and at least 1."""
     return value >= 1 and value == int(value)
 
 
@@ -70,34 +79,36 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{
         row.keys[optimizer]: (row.closed.allows, row.closed.remedy)
         for row in HYPERPARAMETERS.values()
-        if row.closed and row.closed is not MOMENTUM  # which depends on the batch size, see _momentum
+        if row.closed and row.closed is not MOMENTUM  # it depends on the batch size, see _momentum
         for optimizer in row.closed.optimizers
         if optimizer in row.keys
     },
 }
-"""Values that a closed result may have, of the optimizer in use: test and remedy. The open division is free
-in all but ``submission_*``."""
+"""Key -> test for the values that the closed division allows, and remedy for others. Keys of an optimizer
+count for runs with that optimizer. The open division allows all values of keys other than
+``submission_*``."""
 
 
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield every finding on the log of a run; ``rulesets`` of the round decide which keys are required."""
+    """Yield every finding on the log of a run; the ``rulesets`` decide which keys are required."""
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from accuracies(run)
-    of_benchmark = () if run.label else (_samples, _cadence)
-    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words, *of_benchmark):
-        yield from checker(run.log)
+    benchmark_rules = () if run.label else (_samples, _cadence)
+    for rule in (_format, _types, _repeated, _values, _momentum, _caches, _words, *benchmark_rules):
+        yield from rule(run.log)
 
 
 def finding(
     log: ResultLog, line: int | None, rule: str, message: str, remedy: str, severity: str = ERROR
 ) -> Finding:
-    """Return a finding on a log."""
+    """Return a finding on a ``line`` of a log, or on the whole log for None."""
     return Finding(severity, log.path, line, rule, message, remedy)
 
 
 def _format(log: ResultLog) -> Iterator[Finding]:
+    """Yield the findings of ``parse.read_log``, and one on accuracies that are NaN."""
     rule = "a record is a line of valid JSON, and a run logs each event once"
     remedy = "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written"
     for text in log.findings:
@@ -110,12 +121,13 @@ def _format(log: ResultLog) -> Iterator[Finding]:
         message = f"eval_accuracy is NaN, which is below the target ({len(nan)} of "
         message += f"{len(log.by_key['eval_accuracy'])} are)"
         remedy = "log the fraction of right answers, 0 of a run that diverged"
-        # A run whose weights are NaN reaches no target any more.
+        # A run whose weights are NaN cannot reach the target; if it did, its log is wrong.
         yield finding(log, nan[0].line, rule, message, remedy, ERROR if log.reached else WARNING)
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
-    keys = list(_EVERY)
+    """Yield a finding for each required key that is not logged."""
+    keys = list(_ALWAYS)
     if log.division != "open":
         keys += ["opt_name", "global_batch_size"]
         keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
@@ -125,14 +137,15 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         keys += ["model_bn_span"] if optimizer == "sgd" else []
     ended = log.first("run_stop")
     for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
-        for either in groups:
-            if not log.first(*either):
-                name = " or ".join(either)
+        for alternatives in groups:
+            if not log.first(*alternatives):
+                name = " or ".join(alternatives)
                 cut = "; if the log was cut short, put it back whole" if rule == ENDS or not ended else ""
                 yield finding(log, None, rule, f"{name} is not logged", f"log {name}{cut}")
 
 
 def _types(log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on values of a wrong type, and on records without the number of their epoch."""
     rule = "every value is of the type that its key has"
     for key, events in log.by_key.items():
         kind, fits = _NUMBER if _is_number(key) else _TYPES.get(key, (None, bool))
@@ -142,15 +155,16 @@ def _types(log: ResultLog) -> Iterator[Finding]:
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
-        numbers = ([epoch_number(event.metadata.get(name)) for name in names] for event in events)
-        odd = [event for event, of_event in zip(events, numbers, strict=True) if None in of_event]
-        if odd and not all("samples_count" in event.metadata for event in odd):
-            message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
+        lacking = [e for e in events if None in [epoch_number(e.metadata.get(name)) for name in names]]
+        # A log whose records have a samples_count counts samples in place of epochs.
+        if lacking and not all("samples_count" in event.metadata for event in lacking):
+            message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(lacking)} of "
             message += f"{len(events)} are)"
-            yield finding(log, odd[0].line, rule, message, "log the number of the epoch with each")
+            yield finding(log, lacking[0].line, rule, message, "log the number of the epoch with each")
 
 
 def _repeated(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding for each hyperparameter that is logged with several values."""
     for key, events in log.by_key.items():
         values = list(dict.fromkeys(json.dumps(event.value) for event in events))
         if len(values) > 1 and (_is_number(key) or key in ("opt_name", "model_bn_span")):
@@ -159,15 +173,19 @@ def _repeated(log: ResultLog) -> Iterator[Finding]:
 
 
 def _is_number(key: str) -> bool:
+    """Return whether a key is that of a hyperparameter whose value is a number."""
     of_optimizer = key.startswith(("lars_", "sgd_", "opt_learning_rate_")) and not key.endswith("_name")
     return of_optimizer or key in ("gradient_accumulation_steps", "label_smoothing")
 
 
 def _values(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding for each value that ``ALLOWED`` does not allow. Values of a wrong type are left to
+    ``_types``."""
     optimizer = log.first("opt_name")
     in_use = f"{optimizer.value}_" if optimizer else "no optimizer"
     for key, (allows, remedy) in ALLOWED.items():
-        event, of_submission = log.first(key), key in _SUBMISSION
+        event = log.first(key)
+        of_submission = key in _SUBMISSION
         unused = key.startswith(("lars_", "sgd_")) and not key.startswith(in_use)
         if event is None or unused or (log.division == "open" and not of_submission):
             continue
@@ -178,19 +196,21 @@ def _values(log: ResultLog) -> Iterator[Finding]:
 
 
 def _samples(log: ResultLog) -> Iterator[Finding]:
+    """Yield findings on numbers of training and validation images other than ImageNet's."""
     event, trained = log.first("train_samples"), log.train_samples
     if event and trained is not None and trained != rules.TRAIN_SAMPLES:
         # Some submissions count whole batches only, or pad the last batch.
-        batch = abs(trained - rules.TRAIN_SAMPLES) < (log.global_batch_size or 0)
+        within_a_batch = abs(trained - rules.TRAIN_SAMPLES) < (log.global_batch_size or 0)
         rule = f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
         message = f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}"
         remedy = f"train on every image, and log {rules.TRAIN_SAMPLES}"
-        yield finding(log, event.line, rule, message, remedy, WARNING if batch else ERROR)
+        yield finding(log, event.line, rule, message, remedy, WARNING if within_a_batch else ERROR)
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
-        # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were
-        # counted.
-        all_counted = not _odd(log, rules.EVAL_SAMPLES) and (evaluated <= 0 or bool(_odd(log, evaluated)))
+        # Some submissions log the number of batches. Accuracies that are multiples of 1 / 50,000, and not of
+        # 1 / eval_samples, show that all images were counted.
+        fractions_of_logged = evaluated > 0 and not _not_multiples(log, evaluated)
+        all_counted = not _not_multiples(log, rules.EVAL_SAMPLES) and not fractions_of_logged
         accepted = all_counted or _almost_all(evaluated)
         rule = f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images"
         message = f"eval_samples is {evaluated:,}, not {rules.EVAL_SAMPLES:,}"
@@ -199,31 +219,33 @@ def _samples(log: ResultLog) -> Iterator[Finding]:
 
 
 def accuracies(run: Run) -> Iterator[Finding]:
-    """Yield a finding on accuracies that are no whole number of right answers."""
+    """Yield a finding on accuracies that are no whole number of right answers, divided by the samples."""
     log = run.log
     logged = log.eval_samples or 0
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
-    odd = _odd(log, samples)
-    if odd and (run.label or _odd(log, rules.EVAL_SAMPLES)):
+    wrong = _not_multiples(log, samples)
+    if wrong and (run.label or _not_multiples(log, rules.EVAL_SAMPLES)):
         rule = "an accuracy is a number of right answers over the number of samples"
-        message = f"eval_accuracy {odd[0].value!r} is not a multiple of 1/{samples:,} ({len(odd)} of "
+        message = f"eval_accuracy {wrong[0].value!r} is not a multiple of 1/{samples:,} ({len(wrong)} of "
         message += f"{len(log.by_key['eval_accuracy'])} are not)"
         remedy = f"sum the right answers over the ranks and divide once, by {samples:,}"
-        yield finding(log, odd[0].line, rule, message, remedy)
+        yield finding(log, wrong[0].line, rule, message, remedy)
 
 
 def _almost_all(samples: int) -> bool:
+    """Return whether a number of samples is that of ImageNet's validation set, but for ``SKIPPED``."""
     return abs(samples - rules.EVAL_SAMPLES) <= SKIPPED
 
 
-def _odd(log: ResultLog, samples: int) -> list[Event]:
-    """Return the accuracies that are not multiples of 1 / ``samples``."""
+def _not_multiples(log: ResultLog, samples: int) -> list[Event]:
+    """Return the events of accuracies that are not multiples of 1 / ``samples``."""
     events = log.by_key.get("eval_accuracy", ())
     numbers = [event for event in events if finite(event.value) is not None and 0 <= event.value <= 1]
     return [event for event in numbers if abs(math.remainder(event.value * samples, 1)) > ROUNDING]
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on the first evaluation that comes at a wrong epoch."""
     rule = f"ResNet is evaluated every {rules.EVAL_PERIOD_EPOCHS} epochs with an offset of 0 to 3"
     events = log.by_key.get("eval_accuracy", ())
     epochs = [evaluation.epoch for evaluation in log.evaluations]
@@ -243,6 +265,7 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
 
 
 def _momentum(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on a momentum that the closed division does not allow at the batch size."""
     event, size = log.first(*HYPERPARAMETERS["momentum"].keys.values()), log.global_batch_size
     if not event or not size or size >= MOMENTUM.below or log.division == "open":
         return
@@ -255,6 +278,8 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
 
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
+    """Yield a finding on a label smoothing that the closed division does not allow. It may be logged under a
+    key, printed between the records, or saved in the sidecar file."""
     log, event = run.log, run.log.first("label_smoothing")
     saved = sidecar.section(run.saved, "hyperparameters").get("label_smoothing", rules.LABEL_SMOOTHING[0])
     line, value = (event.line, event.value) if event else log.label_smoothing or (None, saved)
@@ -264,13 +289,14 @@ def _label_smoothing(run: Run) -> Iterator[Finding]:
 
 
 def _words(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on the first record that would mislead the RCP checker by a word in it."""
     rule = "the RCP checker takes every record with the word eval_accuracy, eval_error or "
     rule += "global_batch_size in it for that event"
     for event in log.events:
-        if event.key in _WORDS or (event.value is None and not event.metadata):
+        if event.key in _SELECTED_KEYS or (event.value is None and not event.metadata):
             continue
         text = repr((event.key, event.value, event.metadata))
-        word = next((word for word in _WORDS[:3] if word in text), None)
+        word = next((word for word in _MISLEADING_WORDS if word in text), None)
         if word:
             message = f"the record of {event.key} contains the word {word}"
             yield finding(log, event.line, rule, message, "choose another name for it")
@@ -278,6 +304,7 @@ def _words(log: ResultLog) -> Iterator[Finding]:
 
 
 def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield a finding on a seed that is missing or logged several times."""
     rule = "a run logs its seed once, from the clock or the operating system"
     seeds = log.by_key.get("seed", ())
     if not seeds and log.division != "open" and set(rulesets) - {"0.7.0"}:
@@ -288,6 +315,7 @@ def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _caches(log: ResultLog) -> Iterator[Finding]:
+    """Yield a warning if the caches were not cleared."""
     event = log.first("cache_clear")
     if event and event.value in (False, 0):
         message = f"cache_clear is {json.dumps(event.value)}"

@@ -1,8 +1,9 @@
-"""Judge a result by its rules, the same for ``rn50 score``, ``check`` and ``package``.
+"""Judge a result by its rules: ``judge``. The verdict is the same for ``rn50 score``, ``check`` and
+``package``, and an error makes each of these commands refuse the result.
 
-An error here makes each of these commands refuse the result. ``log_rules`` and ``clock_rules`` have the rules
-of one log; the rules of all runs together are here. Only ``check`` and ``package`` also run the official
-checkers, which are programs.
+This file has the rules about all runs together. ``log_rules``, ``clock_rules``, ``timeline_rules`` and
+``sidecar_rules`` have those about one run. Only ``check`` and ``package`` also run the official checkers,
+which are programs that take seconds for each log.
 
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
@@ -35,36 +36,39 @@ _LOGGED = (
     *("train_samples", "eval_samples", *rules.PARALLELISM),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
-_OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
-"""Log keys whose values are the same in all runs of a result."""
+"""Log keys whose values have to be equal in all runs of a result. Keys of optimizers are such keys, too."""
+_OPTIMIZER_KEY = re.compile(r"(lars|sgd|opt)_.*")
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
-"""Packages whose versions may change a result, as a regular expression."""
+"""Regular expression for the names of packages that compute: their versions may change a result."""
 MODELS = ("host_processor_model_name", "accelerator_model_name")
-"""Fields of the machine that are the same in all runs of a result, whatever the user says."""
+"""Fields of the machine that have to be equal in all runs of a result. Other fields of the machine may differ
+if the user's file of details has them."""
 _SAVED = re.compile(
     rf"config / .*|environment / .*|python|commit|packages / ({COMPUTES})"
     rf"|system / ({'|'.join(MODELS)})"
 )
-"""Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
-_OF_A_RUN = {f"config / run / {name}" for name in RUNS_OWN}
+"""Names of sidecar values that have to be equal in all runs of a result, except ``_RUNS_OWN_CONFIG``."""
+_RUNS_OWN_CONFIG = {f"config / run / {name}" for name in RUNS_OWN}
 _MOST_NAMED = 3
+"""Most differences that a finding names."""
 _TOO_SHORT = 3
-"""Equal accuracies or clock events below which two runs are not compared, because so few may be equal by
-chance."""
+"""Equal accuracies or clock events that make a copy, because fewer may be equal by chance."""
 _SAME_MS = 5
-"""Milliseconds by which the scaled times of copied logs differ at most. Those of published runs differ by
-10.6 or more, and have at most two accuracies in common."""
+"""Most milliseconds by which the scaled times of copied logs differ. The times of any two published runs
+differ by 10.6 or more, and the runs have at most two accuracies in common."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Judgement on the runs of a folder. ``chosen`` are the indices of the runs that make the score.
-    ``excused`` is the log of the one run that missed the target, where exactly one did."""
+    """Judgement on the runs of a folder."""
 
     findings: tuple[Finding, ...]
     label: str | None
+    """Label of runs that are not of the benchmark; None if they are."""
     chosen: tuple[int, ...]
+    """Indices of the runs that make the score."""
     excused: pathlib.Path | None
+    """Log of the run that missed the target, if exactly one did; else None."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -73,27 +77,29 @@ class Judgement:
 
     @property
     def broken(self) -> list[Finding]:
-        """The errors but for runs that missed the target: where several did there is no score."""
+        """The errors without those on runs that missed the target: these make a score impossible, but the
+        logs are sound."""
         return [error for error in self.errors if error.rule != rules.ONE_MAY_MISS]
 
     @property
     def refusal(self) -> str | None:
-        """The verdict that every verb gives which computes with the runs: the first rule that their logs
-        break, and how many more; None where they break none. Missing runs, and runs that missed the target,
-        are no such rule: what can be computed of the others holds."""
-        first, *others = [*self.broken, None]
-        more = f" ({len(others) - 1} more, which rn50 check tells)" if len(others) > 1 else ""
-        return f"{NOT_VALID}: {first.where_and_what}{more}" if first else None
+        """The verdict that a verb prints which computes with the runs: the first of ``broken``, and the
+        number of the others; None without any. Missing runs and runs that missed the target are no reason for
+        it, because figures of the other runs are still right."""
+        broken = self.broken
+        more = f" ({len(broken) - 1} more, which rn50 check tells)" if len(broken) > 1 else ""
+        return f"{NOT_VALID}: {broken[0].where_and_what}{more}" if broken else None
 
 
 def judge_in(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> Judgement:
-    """Judge the runs of a folder by the rules of the round that it names, or of ``ruleset``."""
+    """Judge the runs in a folder by ``ruleset``. If that is None, take the ruleset of the round that the
+    folder names, else the newest."""
     return judge(runs, (ruleset or tree.ruleset(folder),), tree.accelerators(folder))
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:
-    """Judge runs by the rules of one or several rounds. ``accelerators`` is their number in the system
-    description."""
+    """Judge the runs of a result by one or several rulesets. ``accelerators`` is their number according to
+    the description of the system; None if there is no description."""
     chosen = median_set(runs)
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
     findings: list[Finding] = []
@@ -107,10 +113,11 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
         if not run.converged:
             severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
             run_findings.append(_missed(run.log, severity))
-            if missed == [run.log.path] and len(runs) > 1:
-                for at, fault in enumerate(run_findings):
-                    if fault.rule == log_rules.ENDS:
-                        run_findings[at] = replace(fault, severity=WARNING)
+            if (
+                missed == [run.log.path] and len(runs) > 1
+            ):  # the one run that may miss the target may lack its end
+                lenient = {log_rules.ENDS: WARNING}
+                run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
@@ -119,6 +126,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
 
 
 def _missed(log: ResultLog, severity: str) -> Finding:
+    """Return the finding on a run that did not converge."""
     best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
     line, remedy = None, "if there are more, run again"
     if best is None:
@@ -134,6 +142,7 @@ def _missed(log: ResultLog, severity: str) -> Finding:
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield findings on seeds that two runs share, and a warning if five seeds follow each other."""
     seen: dict[int, ResultLog] = {}
     for log in (run.log for run in runs):
         event = log.first("seed")
@@ -152,13 +161,14 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield the first epoch of each run that had its samples in the order of an epoch before or of another
-    run."""
+    """Yield a finding for each run with an epoch whose order of samples is that of an earlier epoch, of this
+    run or another: for the first such epoch."""
     rule, remedy = "each epoch has its own order of the samples", "shuffle by the seed and the epoch"
     seen: dict[str, str] = {}
     for log in (run.log for run in runs):
         for event in log.by_key.get("tracked_stats", ()):
-            order, place = json.dumps(event.metadata.get(SAMPLE_ORDER)), f"{log.path.name}:{event.line}"
+            order = json.dumps(event.metadata.get(SAMPLE_ORDER))
+            place = f"{log.path.name}:{event.line}"
             if SAMPLE_ORDER in event.metadata and seen.setdefault(order, place) != place:
                 message = f"the order of the samples is that of {seen[order]} too"
                 yield finding(log, event.line, rule, message, remedy)
@@ -166,7 +176,7 @@ def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield findings on copied logs, also where a copy's times are moved a little or scaled."""
+    """Yield a finding for each log that is a copy of one before it (see ``alike``)."""
     rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
@@ -175,43 +185,44 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
-    """Yield what two logs share that no two separate runs do. Equal accuracies count once: one that learns
-    nothing has the same after every epoch."""
+    """Yield phrases on what two logs share that no two separate runs share: accuracies, or the times of their
+    events, up to a shift and a factor. A phrase goes on with "those of" the other log. Equal accuracies count
+    only once, because a run that learns nothing has the same accuracy after every epoch."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
     same = len({first.accuracy for first, second in accuracies if first.accuracy == second.accuracy})
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
-    course, others = _course(log), _course(other)
-    if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
-        last, others_last = course[-1][1], others[-1][1]
-        scale = last / others_last if last and others_last else 1
-        times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
-        if all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times):
-            yield f"the times of its {len(course)} events are, but for a factor and {_SAME_MS} ms,"
+    keys, times = _clock_events(log)
+    other_keys, other_times = _clock_events(other)
+    if len(keys) >= _TOO_SHORT and keys == other_keys:
+        scale = times[-1] / other_times[-1] if times[-1] and other_times[-1] else 1
+        if all(abs(a - scale * b) <= _SAME_MS for a, b in zip(times, other_times, strict=True)):
+            yield f"the times of its {len(keys)} events are, but for a factor and {_SAME_MS} ms,"
 
 
-def _course(log: ResultLog) -> list[tuple[str, int]]:
-    """Return key and milliseconds since the first of every clock event."""
+def _clock_events(log: ResultLog) -> tuple[list[str], list[int]]:
+    """Return the keys of all clock events of a log, and their times in milliseconds since the first."""
     events = [event for event in log.events if event.key in clock_rules.COURSE]
-    return [(event.key, event.time_ms - events[0].time_ms) for event in events]
+    return [event.key for event in events], [event.time_ms - events[0].time_ms for event in events]
 
 
 def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield findings on settings that differ between the runs, as logged or as saved beside the logs."""
+    """Yield findings on settings that differ between the runs: one finding on the logs, one on the sidecar
+    files."""
     rule = "the runs of a result are of one configuration"
     remedy = "make all of them with one, or leave out the others"
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    # One program logged steps, another epochs.
-    if len({of_run.decay_steps is None for of_run in recipes}) > 1:
+    # If one run logged its decay in steps and another in epochs, compare epochs.
+    if len({trained.decay_steps is None for trained in recipes}) > 1:
         decay = HYPERPARAMETERS["decay_epochs"].end
-        for values, of_run in zip(logged, recipes, strict=True):
-            values.update({key: of_run.decay_epochs for key in values if key.endswith(decay)})
-    in_all = set(logged[0]).intersection(*logged)
-    common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
+        for values, trained in zip(logged, recipes, strict=True):
+            values.update({key: trained.decay_epochs for key in values if key.endswith(decay)})
+    keys_in_all = set(logged[0]).intersection(*logged)
+    common = [{key: value for key, value in values.items() if key in keys_in_all} for values in logged]
     files = [run.log.path for run in runs]
-    several = len({file.parent for file in files}) > 1
-    names = [str(file.parent) if several else file.name for file in files]
+    several_folders = len({file.parent for file in files}) > 1
+    names = [str(file.parent) if several_folders else file.name for file in files]
     for facts in (common, [_saved(run) for run in runs]):
         different = differences(names, facts)
         if different:
@@ -220,16 +231,19 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _saved(run: Run) -> dict[str, str]:
+    """Return the sidecar values of a run that have to be equal in all runs of a result; empty if the sidecar
+    file is missing or incomplete."""
     if not sidecar.is_whole(run.saved):
         return {}
     saved = dict(sidecar.flat(run.saved))
-    return {name: saved[name] for name in saved if _SAVED.fullmatch(name) and name not in _OF_A_RUN}
+    return {name: saved[name] for name in saved if _SAVED.fullmatch(name) and name not in _RUNS_OWN_CONFIG}
 
 
 def _logged(log: ResultLog) -> dict[str, Any]:
+    """Return the logged values that have to be equal in all runs of a result, by key."""
     logged: dict[str, Any] = {}
     for key, events in log.by_key.items():
-        if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key):
+        if key in _LOGGED or _OPTIMIZER_KEY.fullmatch(key):
             distinct = list(dict.fromkeys(_comparable(event.value) for event in events))
             logged[key] = distinct[0] if len(distinct) == 1 else " and ".join(map(str, distinct))
     if log.label_smoothing:
@@ -238,32 +252,34 @@ def _logged(log: ResultLog) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others
-    37.0. Labels are compared by ``labels``."""
+    """Return a form of a logged value that can be compared with other logs. Numbers stay numbers, because
+    some programs log 37 and others 37.0. Texts lose the labels, which ``labels`` compares. Lists become
+    texts."""
     if isinstance(value, str):
         return rules.without_labels(value)
     return value if finite(value) is not None else json.dumps(value)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text on the keys whose values differ in ``facts``, which has one mapping for each of the runs
-    ``names``; empty where none differ. A run without any facts is left out; a single missing fact is a
-    difference."""
-    telling = [(name, fact) for name, fact in zip(names, facts, strict=False) if fact]
-    everything = dict.fromkeys(key for _, fact in telling for key in fact)
-    different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
-    shown = []
+    """Return a text on the keys whose values differ between runs; empty if none differ. ``facts`` has the
+    values of each run by key, ``names`` the name of each run. A run without any value is left out. A key that
+    only some of the other runs have counts as a difference."""
+    named = [(name, values) for name, values in zip(names, facts, strict=False) if values]
+    keys = dict.fromkeys(key for _, values in named for key in values)
+    different = [key for key in keys if len({values.get(key) for _, values in named}) > 1]
+    phrases = []
     for key in different[:_MOST_NAMED]:
-        by_value = gathered((fact.get(key, "not there"), name) for name, fact in telling)
-        values = (f"{value} in {', '.join(dict.fromkeys(those))}" for value, those in by_value.items())
-        shown.append(f"{key} is {', '.join(values)}")
+        by_value = gathered((values.get(key, "not there"), name) for name, values in named)
+        places = (f"{value} in {', '.join(dict.fromkeys(runs))}" for value, runs in by_value.items())
+        phrases.append(f"{key} is {', '.join(places)}")
     if len(different) > _MOST_NAMED:
-        shown.append(f"{len(different) - _MOST_NAMED} more differ")
-    return "; ".join(shown)
+        phrases.append(f"{len(different) - _MOST_NAMED} more differ")
+    return "; ".join(phrases)
 
 
 def labels(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield findings on runs that are labelled in one place and not in another."""
+    """Yield findings on runs that are labelled by their sidecar file but not by their log, and on a result of
+    which only some runs are labelled."""
     rule = "a run that is not a result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:

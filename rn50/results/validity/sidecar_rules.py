@@ -1,6 +1,6 @@
-"""Compare a log with the sidecar file beside it: one run has written both, so they say the same.
+"""Check that a log and its sidecar file agree, because one run has written both: ``check``.
 
-The label of a run is compared in ``result_rules``.
+``result_rules`` compares the label of a run in both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,18 @@ from rn50.settings.fields import variables
 from rn50.settings.variables import Variable
 
 _MOST_NAMED = 3
+"""Most contradictions that a finding names."""
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Yield a finding where the log of a run and its sidecar file contradict each other."""
+    """Yield one finding if the log of a run and its sidecar file contradict each other, or the sidecar file
+    contradicts itself."""
     different = [
-        f"{what} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
-        for what, logged, saved in _facts(run)
+        f"{name} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
+        for name, logged, saved in _facts(run)
         if saved is not None and saved != logged
     ]
-    different += _within(run.saved)
+    different += _contradictions_within(run.saved)
     if different:
         more = f"; {len(different) - _MOST_NAMED} more differ" if len(different) > _MOST_NAMED else ""
         rule = "a log and the file beside it are of one run"
@@ -34,10 +36,10 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, logged value, saved value) of each fact in both; a saved None is unknown."""
+    """Yield (name, logged value, saved value) of each fact that both files have; a saved None is unknown."""
     log, saved = run.log, run.saved
     sections = ("hyperparameters", "run", "data")
-    hyperparameters, of_run, data = (sidecar.section(saved, section) for section in sections)
+    hyperparameters, run_section, data = (sidecar.section(saved, section) for section in sections)
     yield "seed", log.seed, saved.get("seed")
     logged, configured = recipe.of_log(log), of_configuration(hyperparameters, run.accelerators)
     yield "global_batch_size", logged.global_batch_size, configured.global_batch_size
@@ -46,21 +48,23 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
             yield row.shown, getattr(logged, name), getattr(configured, name)
     yield "train_samples", log.train_samples, data.get("train_samples")
     yield "eval_samples", log.eval_samples, data.get("eval_samples")
-    yield "submission_org", log.org, of_run.get("organisation")
-    yield "submission_status", log.submission_status, of_run.get("status")
-    if of_run.get("division") == "open":  # closed is logged as open where the hyperparameters are
+    yield "submission_org", log.org, run_section.get("organisation")
+    yield "submission_status", log.submission_status, run_section.get("status")
+    # A run with hyperparameters of the open division logs open, even if closed is configured.
+    if run_section.get("division") == "open":
         yield "submission_division", log.division, "open"
     samples, certificate = log.first("train_samples"), saved.get("data certificate")
     certificate = certificate if isinstance(certificate, dict) else {}
-    noted = {name: saved.get(name) for name in ("precision", "input_library")}
-    noted["certificate_sha256"] = certificate.get("sha256")
-    noted["data_set_sha256"] = certificate.get("set_sha256")
+    metadata_facts = {name: saved.get(name) for name in ("precision", "input_library")}
+    metadata_facts["certificate_sha256"] = certificate.get("sha256")
+    metadata_facts["data_set_sha256"] = certificate.get("set_sha256")
     metadata = samples.metadata if samples else {}
-    yield from ((name, metadata[name], value) for name, value in noted.items() if name in metadata)
+    yield from ((name, metadata[name], value) for name, value in metadata_facts.items() if name in metadata)
 
 
-def _within(saved: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the saved variables, of which packages are made, that contradict the saved configuration."""
+def _contradictions_within(saved: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase on each saved variable that contradicts the saved configuration. A package is made from
+    the variables, but a run is judged by its configuration."""
     texts = saved.get("variables", {})
     for section, field, variable in variables():
         value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)

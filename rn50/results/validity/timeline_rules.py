@@ -1,8 +1,9 @@
-"""Check that a run is possible as logged: every accuracy after its epochs, at rates that machines reach.
+"""Check that a run is possible as logged: each accuracy comes after its epochs, and the images/s are within
+the reach of machines.
 
-Every published log of rounds v0.7 to v3.1 keeps these bounds: no accuracy is of more epochs than were logged
-before it, no epoch takes less than 0.46 of the median, and one of the second and third takes at most 1.45
-times the median. Blocks of TPUs, logged without epochs, are not as steady.
+Every published log of rounds v0.7 to v3.1 keeps these bounds. No accuracy is of more epochs than were logged
+before it. No epoch takes less than 0.46 of the median time of an epoch, and the faster one of the second and
+third takes at most 1.45 of it. Logs of TPUs have blocks in place of epochs, whose times are not as steady.
 """
 
 import math
@@ -21,10 +22,10 @@ FASTEST_ACCELERATOR = 7_768
 FASTEST_SYSTEM = 8_985_088
 """Highest published images/s of a system: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
 ABSURD = 10
-"""Multiple of the fastest published rate that is refused, because no step from one round to the next was so
-large."""
+"""Multiple of the fastest published rate from which a rate is refused, because no step from one round to the
+next was so large."""
 UNSTEADY = 3
-"""Multiple of a run's own rate that is refused in an epoch."""
+"""Multiple of a run's usual images/s from which an epoch is refused."""
 _TRAINED = "an accuracy comes after the epochs that it is of"
 _EVALUATED = "an accuracy comes in the evaluation of its epoch"
 _STEADY = "no epoch takes less than a third of the median, or of the second and third"
@@ -33,48 +34,52 @@ _REMEDY = "submit the log as the run wrote it"
 
 
 def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    """Yield every finding on the course of a run; ``accelerators`` is the system's number of them, where
-    known."""
+    """Yield every finding on the course of a run; ``accelerators`` is their number on all nodes, or None."""
     yield from _accuracies(run.log, rules.RESUMED in (run.label or ""))
     if not run.label:  # labelled runs may have smaller images and networks, and share a machine
         yield from _rates(run.log, accelerators)
 
 
 def _accuracies(log: ResultLog, resumed: bool) -> Iterator[Finding]:
-    """Yield findings on accuracies that are logged before their epochs or outside of their evaluation."""
-    started = [event.metadata.get("epoch_num") for event in log.by_key.get("eval_start", ())]
+    """Yield findings on accuracies that are logged before their epochs or outside of their evaluation. The
+    log of a ``resumed`` run lacks epochs."""
+    eval_starts = [event.metadata.get("epoch_num") for event in log.by_key.get("eval_start", ())]
     stops_left = len(log.by_key.get("epoch_stop", ()))
-    trained, training, evaluating = 0.0, False, None
+    epochs_trained, training = 0.0, False  # training: between the start and the stop of an epoch
+    evaluating = None  # the epoch_num of the latest eval_start
     for event in log.events:
         epoch = event.metadata.get("epoch_num")
         if event.key in ("epoch_start", "epoch_stop"):
-            trained, training = trained + training, event.key == "epoch_start"
+            epochs_trained += training
+            training = event.key == "epoch_start"
             stops_left -= not training
         elif event.key == "block_start" and "epoch_start" not in log.by_key:
-            trained += epoch_number(event.metadata.get("epoch_count")) or 0
+            epochs_trained += epoch_number(event.metadata.get("epoch_count")) or 0
         elif event.key == "eval_start":
             evaluating = epoch
         elif event.key == "eval_accuracy":
-            done = trained + (training and not stops_left)  # the last epoch may lack its stop
+            done = epochs_trained + (training and not stops_left)  # the last epoch may lack its stop
             if (epoch_number(epoch) or 0) > done and not resumed:
                 message = f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it"
                 yield finding(log, event.line, _TRAINED, message, _REMEDY)
-            if started and epoch != evaluating:
-                early = epoch in started[started.index(evaluating) + 1 if evaluating in started else 0 :]
+            if eval_starts and epoch != evaluating:
+                next_start = eval_starts.index(evaluating) + 1 if evaluating in eval_starts else 0
+                early = epoch in eval_starts[next_start:]
                 other = "comes before its eval_start" if early else f"is in the evaluation of {evaluating}"
                 message, severity = f"the accuracy of epoch {epoch} {other}", WARNING if early else ERROR
                 yield finding(log, event.line, _EVALUATED, message, _REMEDY, severity)
 
 
 def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
-    """Yield findings on a run, or an epoch of it, that takes no time, has an absurd rate, or one much higher
-    than the others. The first epoch may be slow, and one of the next two."""
-    stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
+    """Yield a finding if the run or an epoch of it takes no time or has absurdly many images/s, and one if an
+    epoch has many more images/s than usual. The first epoch may be slow, and one of the second and third."""
+    stop = log.first("run_stop")
+    epochs = max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:
         return
     throughput = timing.throughput(log)
-    of_run = epochs * log.train_samples / log.minutes / 60 if log.minutes else math.inf
-    rates = [(f"the run of {epochs:g} epochs", of_run)]
+    run_rate = epochs * log.train_samples / log.minutes / 60 if log.minutes else math.inf
+    rates = [(f"the run of {epochs:g} epochs", run_rate)]
     rates += [(f"epoch {epoch:g}", rate) for epoch, rate in throughput.epochs]
     rates += [(f"epoch {epoch:g}", math.inf) for epoch in timing.without_time(log)]
     bound, fastest = ABSURD * FASTEST_SYSTEM, "published system"
@@ -85,9 +90,9 @@ def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
         message = f"{rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
         message = f"{what} takes no time" if rate == math.inf else f"{what}: {message}"
         yield finding(log, stop.line, _POSSIBLE, message, _REMEDY)
-    of_epochs = [rate for _, rate in throughput.epochs]
-    if not throughput.in_blocks and len(of_epochs) >= 3:
-        usual = min(statistics.median(of_epochs), max(of_epochs[1:3]))
+    epoch_rates = [rate for _, rate in throughput.epochs]
+    if not throughput.in_blocks and len(epoch_rates) >= 3:
+        usual = min(statistics.median(epoch_rates), max(epoch_rates[1:3]))
         epoch, highest = max(throughput.epochs, key=lambda pair: pair[1])
         if highest > UNSTEADY * usual:
             message = f"epoch {epoch:g} has {highest:,.0f} images/s, and others {usual:,.0f}"
