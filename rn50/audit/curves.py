@@ -143,8 +143,8 @@ def shifted(runs: RunSet) -> Evidence | None:
     scores = []
     for index, log in enumerate(logs):
         others = np.median(np.delete(table, index, 0), axis=0)
-        ahead, level = (_fit(table[index], others, deviations, step) for step in (1, 0))
-        scores.append(((ahead - level) * (len(shared) - 1), log.path.name))
+        ahead, level = (_fit(table[index], others, deviations, step) * (len(shared) - 1) for step in (1, 0))
+        scores.append((ahead - level, log.path.name))
     score, name = max(scores)
     text = f"{name} is one evaluation ahead of the others" if score > 0 else "no run is ahead of the others"
     return Evidence("curves shifted", score > 0, text, ratio_of(score), min(1.0, ratio_of(-score)))

@@ -213,10 +213,18 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
             differences.append(difference(key, a, b, other.name, p_adjusted, confidence, lowest))
         if reason:
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
-        changed, cautions = tuple(_settings(first, other)), tuple(_cautions(first, other))
-        pair = (first.name, other.name, tuple(differences), changed, cautions)
-        split = None if reason else _split(first, other)
-        comparisons.append(Comparison(*pair, len(p_values), confidence, split, same_logs=reason == SAME_LOGS))
+        comparison = Comparison(
+            first=first.name,
+            second=other.name,
+            differences=tuple(differences),
+            settings=tuple(_settings(first, other)),
+            cautions=tuple(_cautions(first, other)),
+            tests=len(p_values),
+            confidence=confidence,
+            split=None if reason else _split(first, other),
+            same_logs=reason == SAME_LOGS,
+        )
+        comparisons.append(comparison)
     return comparisons
 
 
@@ -338,8 +346,19 @@ def difference(
     p = significance.permutation_p(a, b)
     p_adjusted = p if p_adjusted is None else p_adjusted
     shown = p_adjusted < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
-    runs = (len(a), len(b))
-    figures = Difference(quantity, first, second, runs, second - first, low, high, p, p_adjusted, shown, "")
+    figures = Difference(
+        quantity=quantity,
+        first=first,
+        second=second,
+        runs=(len(a), len(b)),
+        difference=second - first,
+        low=low,
+        high=high,
+        p=p,
+        p_adjusted=p_adjusted,
+        shown=shown,
+        sentence="",
+    )
     return replace(figures, sentence=_sentence(figures, b_name, confidence, lowest))
 
 

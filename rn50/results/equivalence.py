@@ -56,17 +56,22 @@ def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equ
     error, freedom = _error(claimed_logs, our_logs)
     half_width = _t_quantile((1 + CONFIDENCE) / 2, freedom) * error if error else 0.0
     most = math.log1p(margin) * (1 + 1e-9)
-    verdict, more_runs = UNDECIDED, None
+    verdict = UNDECIDED
     if abs(change) + half_width <= most:
         verdict = EQUIVALENT
     elif abs(change) - half_width > most:
         verdict = DIFFERENT
-    else:
-        more_runs = _more_runs(claimed_logs, our_logs, abs(most - abs(change)))
-    mean_claimed, mean_ours = (math.exp(statistics.mean(logs)) for logs in (claimed_logs, our_logs))
-    ratio, low, high = (math.exp(log) for log in (change, change - half_width, change + half_width))
-    runs = (len(claimed), len(ours))
-    return Equivalence(mean_claimed, mean_ours, runs, ratio, low, high, verdict, more_runs)
+    further = _more_runs(claimed_logs, our_logs, abs(most - abs(change))) if verdict == UNDECIDED else None
+    return Equivalence(
+        claimed=math.exp(statistics.mean(claimed_logs)),
+        found=math.exp(statistics.mean(our_logs)),
+        runs=(len(claimed), len(ours)),
+        ratio=math.exp(change),
+        low=math.exp(change - half_width),
+        high=math.exp(change + half_width),
+        verdict=verdict,
+        more_runs=further,
+    )
 
 
 def prediction_interval(values: Sequence[float], runs: int) -> tuple[float, float]:

@@ -25,8 +25,7 @@ class Setting(NamedTuple):
         """Return two lists: the values above ``current`` in ascending order, and the values below it in
         descending order."""
         above = [value for value in self.values if value > current]
-        below = [value for value in reversed(self.values) if value < current]
-        return [above, below]
+        return [above, [value for value in reversed(self.values) if value < current]]
 
 
 def to_try(config: Config, cores: int) -> list[Setting]:

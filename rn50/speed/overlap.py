@@ -87,5 +87,4 @@ def of_rounds(device: str, alone: Sequence[float], step: Sequence[float], both: 
     """Return the overlap by the images/s of the input alone, the step alone, and both together. Each has one
     value per round, in the same order."""
     slower = [min(pair) for pair in zip(alone, step, strict=True)]
-    of_slower = rates.compare(both, slower)
-    return Overlap(device, median(alone), median(step), median(both), of_slower)
+    return Overlap(device, median(alone), median(step), median(both), rates.compare(both, slower))

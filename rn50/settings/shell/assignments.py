@@ -243,8 +243,7 @@ class _Reader:
         name, append, raw = re.split(r"(\+?)=", word, maxsplit=1)
         if raw.startswith("~") or ":~" in raw:
             raise NotPlainError("takes somebody's home directory (~)")
-        before = self._value_of(name) if append else None
-        return name, (before or "") + self._expand(raw)
+        return name, (append and self._value_of(name) or "") + self._expand(raw)
 
     def _source(self, statement: Statement, word: str) -> None:
         """Read the file that a statement sources; ``word`` is its argument."""
