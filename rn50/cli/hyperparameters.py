@@ -219,12 +219,11 @@ def search(
 
     if confirm_data:
         preflight.check_files(confirm_data)
-    confirmation_data = confirm_data.resolve() if confirm_data else None
     search_subject = subject.read(name)
     cores = shares(workers, search_subject.config.run.device)
     files.make_folder(folder, "give another --output")
     with files.only_process(folder, "searching, or ending the runs of a search,") as lock:
-        options = Options(workers=workers, confirm_data=confirmation_data, **limits)
+        options = Options(workers=workers, confirm_data=confirm_data and confirm_data.resolve(), **limits)
         scheduler = TrialScheduler(search_subject, folder, options)
         if stopped_by := Search(scheduler, cores, lock).run():
             say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)

@@ -15,9 +15,12 @@ FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 
 
 def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return weights as an ONNX model. ``name`` is its file, for messages; ``fold`` and ``preprocessing`` are
-    those of ``graph.model``. The model's metadata are ``FACTS`` of the weights and the SHA-256 of their
-    file."""
+    """Return weights as an ONNX model. ``name`` is its file, for messages.
+
+    With ``fold`` batch norms become part of the convolutions before them. With ``preprocessing`` the model
+    takes decoded uint8 images of any size, otherwise normalised ones. Its metadata are ``FACTS`` of the
+    weights and the SHA-256 of their file.
+    """
     facts = {fact: weights.facts[fact] for fact in FACTS if fact in weights.facts}
     if weights.file:
         facts["source_sha256"] = files.sha256(weights.file)
@@ -32,7 +35,7 @@ def export(
     config: Config | None,
     tolerance: float,
 ) -> Written:
-    """Write weights as an ONNX model to ``output``.
+    """Write weights as an ONNX model to ``output``, with ``fold`` and ``preprocessing`` as for ``convert``.
 
     With ``config`` the model is evaluated first on the validation set of the configuration. Raises UserError,
     and writes nothing, if its top-1 differs by more than ``tolerance`` percentage points from the accuracy
@@ -64,12 +67,15 @@ def evaluate(weights: Weights, model: Model, config: Config | None, tolerance: f
         return None
     evaluated = model_evaluation.evaluate(model, config)
     accuracy = weights.facts.get("accuracy")
+    if accuracy is None:
+        return evaluated  # there is nothing to compare with
     top_1 = evaluated.counts.top1
     try:
-        before = top_1 if accuracy is None else float(accuracy)
+        before = float(accuracy)
     except ValueError:
         problem = f"its header says {accuracy} of accuracy, not a number"
         raise UserError(weights.file or model.name, problem, "train again with SAVE_WEIGHTS=1") from None
+    # Not "> tolerance": an accuracy that was saved as "nan" has to fail too.
     if not abs(top_1 - before) * 100 <= tolerance:
         problem = f"not written: its top-1 is {top_1:.4f}, and {weights.file} says {before:.4f}"
         remedy = "name the configuration that it was trained with, or allow more than --tolerance"

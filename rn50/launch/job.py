@@ -57,7 +57,7 @@ def rank_environment(config: Config) -> dict[str, str]:
     batch: 8,498).
     """
     usable_cores = min(len(os.sched_getaffinity(0)), int(cgroup.read(Sources()).quota or sys.maxsize))
-    _, ranks = launchers.sharing(config)
+    _, ranks = launchers.sharing(config)  # ranks that share these cores
     cores = usable_cores // ranks
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
@@ -85,6 +85,7 @@ def launch(config: Config) -> int:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
     checkpoint.refuse_impossible(config)
+    # The ranks read these two again. Here only their errors count, before anything starts.
     beginning.initial_weights(config)
     watchdog.limits(config.environment)
     with power_sampler.running(config, result_file):
@@ -157,6 +158,7 @@ def _wait_for_rest(older_descendants: set[psutil.Process]) -> None:
 
 def _remains(result_file: pathlib.Path | None) -> str:
     """Return a text that says what is left of a run that was stopped, or how to start it again."""
+    # A log has its own name only once it is finished; until then it is called ``log_file.partial_name``.
     if result_file is not None and result_file.exists():
         return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
     return "the same command starts the run again"
@@ -218,27 +220,29 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
             if of_mpirun and not first_rank:
                 first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
-            messages += filter(None, [text.strip(" -")])
+            messages.append(text.strip(" -"))
             continue
+        # After the first complaint, or the end of a rank, all else on stderr is of ranks that end because of
+        # that rank.
         if text.startswith("rn50: "):
             if text in complaints:
                 continue
             complaints.add(text)
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
-            continue  # a message of a rank that ended because another rank had ended
+            continue
         say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended and job_status >= 0:  # else a signal killed the launcher, and its ranks ended because of that
         # Name the rank whose error has a remedy. If there is none, name the first rank that neither lost
-        # another rank (status 1) nor got horovodrun's SIGTERM (143).
-        with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
-        return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
+        # another rank (status 1) nor got horovodrun's SIGTERM (143), or else the first of all.
+        order = {Status.USER_ERROR: 0, Status.DIVERGED: 0, Status.FAULT: 2, 128 + signal.SIGTERM: 2}
+        return min(ended.items(), key=lambda item: order.get(item[1], 1))  # the first of equals
     if first_rank:
         return first_rank, job_status
     if job_status > 0 and stop.signal is None:
         # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        messages = messages or ["it does not say why"]
+        messages = [*filter(None, messages)] or ["it does not say why"]
         _say(f"{launcher} ended with status {job_status}: {messages[0 if launcher == 'mpirun' else -1]}")
     return launcher, job_status
 

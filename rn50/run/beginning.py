@@ -40,8 +40,11 @@ class Beginning(NamedTuple):
         return dataclasses.replace(config, run=run)
 
     def load_into(self, rank: Rank, config: Config) -> None:
-        """Set the weights of a rank, and with a checkpoint its momentum, after the warm-up. With SPARSITY=2:4
-        prune the weights, and keep them pruned after every update."""
+        """Set the weights of a rank, and with a checkpoint its momentum, after the warm-up.
+
+        With SPARSITY=2:4, which needs INITIAL_WEIGHTS, prune those weights, and keep them pruned after every
+        update. A checkpoint replaces the weights but not the masks.
+        """
         if self.weights is not None:
             arrays = dict(self.weights.arrays)
             if config.run.sparsity == sparsity.NAME:

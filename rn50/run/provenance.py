@@ -62,13 +62,13 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
 
 def earlier_precision(config: Config) -> str | None:
     """Return the precision of an earlier run of this configuration on this machine, whose log is in the
-    folder of RESULT_FILE. Return None if there is none."""
+    folder of RESULT_FILE. Return None if there is none. PRECISION=auto takes it again."""
     from rn50.results import counted  # not at the top: it takes 50 ms, which most ranks need not spend
 
     if config.run.result_file is None:
         return None
     variables = config.as_environment()
-    expected = counted.shared(variables, variables)
+    expected = counted.shared(variables, variables)  # without those of one run, such as SEED
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
         is_same = counted.shared(saved.get("variables", {}), variables) == expected
@@ -83,8 +83,8 @@ def _machine() -> str:
 
 
 def _refuse_file_of_other_log(target: pathlib.Path, log: str) -> None:
-    """Raise UserError if ``target`` exists, unless a run saved it whose log has the name ``log`` or is
-    gone."""
+    """Raise UserError if ``target`` exists, unless a run saved it whose log has the name ``log`` or is gone.
+    Logs that differ in their suffix alone, like result_0.txt and result_0.log, share a file of facts."""
     try:
         saved = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:

@@ -32,7 +32,7 @@ def refuse_impossible(config: Config) -> None:
         files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 
 
-class BestWeights:
+class WeightsToSave:
     """The weights to save, with their epoch and top-1.
 
     With SAVE_WEIGHTS=best they are a copy, on rank 0, of the weights at the best evaluation so far. Otherwise
@@ -40,14 +40,15 @@ class BestWeights:
     """
 
     def __init__(self, config: Config, rank: Rank):
+        # Only rank 0 saves weights, so the other ranks need no copy and no best.
         self._copies = config.run.save_weights == "best" and rank.communicator.rank == 0
         self._rank = rank
         self._arrays: dict[str, np.ndarray] | None = None
         self.epoch, self.accuracy = 0, -1.0
 
     def consider(self, epoch: int, accuracy: float) -> None:
-        """Take the current weights, evaluated after ``epoch`` with top-1 ``accuracy``, if they are the best
-        so far, or if SAVE_WEIGHTS is not "best"."""
+        """Take the current weights, evaluated after ``epoch`` with top-1 ``accuracy``. With SAVE_WEIGHTS=best
+        rank 0 takes them only if they are the best so far."""
         if accuracy > self.accuracy or not self._copies:
             self.epoch, self.accuracy = epoch, accuracy
             self._arrays = self._rank.weights() if self._copies else None
@@ -58,7 +59,7 @@ class BestWeights:
         return self._rank.weights() if self._arrays is None else self._arrays
 
 
-def save(config: Config, rank: Rank, seed: int, best: BestWeights) -> None:
+def save(config: Config, rank: Rank, seed: int, best: WeightsToSave) -> None:
     """Write ``best`` to the .safetensors file beside the log. Raises UserError if it cannot be written."""
     data, certified = config.data, certificate.check(config)
     facts = {

@@ -79,7 +79,7 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
                 log=log,
                 display=display,
                 watch=watch,
-                best=saved_weights.BestWeights(config, rank),
+                best=saved_weights.WeightsToSave(config, rank),
             )
             try:
                 # Compile and warm up, without a look at the data.
@@ -119,7 +119,7 @@ class TimedRun:
     log: RunLog
     display: Display
     watch: Watchdog
-    best: saved_weights.BestWeights
+    best: saved_weights.WeightsToSave
 
     def prepare(self, init_start_ms: int) -> None:
         """Do everything that comes before the clock. No file of the data set is touched.

@@ -57,8 +57,7 @@ def together(config: Config) -> list[dict[str, Any]]:
     """Return changes of several fields that may be faster together though no single one is: a cache of
     decoded images needs DALI_ROI_DECODE=0, which alone is slower."""
     cached = {"roi_decode": False, "cache_size_mb": 4096}
-    is_useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
-    return [cached] if is_useful else []
+    return [cached] if config.run.device == "gpu" and config.input_pipeline.roi_decode else []
 
 
 def changed(config: Config, values: Mapping[str, Any]) -> Config:

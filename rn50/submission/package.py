@@ -67,6 +67,7 @@ class Packaging:
         return self.written and not self.errors
 
 
+# The fields of --json, in this order. Inline and Minutes above are marks for ``prints``.
 prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems))
 
 
@@ -106,6 +107,7 @@ def package(
         plans, problems, warnings = _plan(results, destination, details)
         if problems:
             raise UserErrors(*map(UserError, problems))
+        # The nearest folder that exists, perhaps the destination: a rename from it stays in one file system.
         base = next(folder for folder in (destination, *destination.parents) if folder.exists())
         with _hidden(base) as folder:
             built = folder / destination.name  # same name, because it may name the round
@@ -115,6 +117,7 @@ def package(
             reported = [*check.check(organisations, rulesets, progress).findings]
             reported += itertools.chain(*map(package_checks.check_repository, organisations))
             findings = tuple(_with_final_names(finding, built, destination) for finding in reported)
+            # Without problems there is a plan, and all plans have the same label.
             is_demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
             refused = any(not (is_demo and package_checks.only_says_not_imagenet(error)) for error in errors)
@@ -149,7 +152,7 @@ def _plan(
     for result in results:
         problems += own_results.problems(result)
         if own_results.made_elsewhere(result):
-            continue
+            continue  # ``problems`` has said so
         description = describe.describe(result, details)
         problems += description.problems
         warnings += description.warnings
@@ -199,7 +202,7 @@ def _build(plan: _Plan, place: tree.Place) -> None:
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
         shutil.copyfile(str(log), str(place.results / name))
-        if power.files_of(log):
+        if power.files_of(log):  # copy their folder, whatever nodes are in it
             shutil.copytree(power.file_of(log, 0).parent, power.file_of(place.results / name, 0).parent)
     place.description.parent.mkdir(exist_ok=True)
     files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")

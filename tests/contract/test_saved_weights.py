@@ -63,7 +63,7 @@ def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
     config = with_changes(
         tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": "1"})
     rank = toy.Toy(config, [], [])
-    saved_weights.save(config, rank, 1, saved_weights.BestWeights(config, rank))
+    saved_weights.save(config, rank, 1, saved_weights.WeightsToSave(config, rank))
     with open(f"{tiny_config.data.folder}/certificate.json", "rb") as certificate:
         sha256 = hashlib.sha256(certificate.read()).hexdigest()
     assert weights_file.read(tmp_path / "result_3.safetensors").facts["certificate"] == sha256

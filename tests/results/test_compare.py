@@ -338,3 +338,9 @@ def test_accelerators_beside_a_published_result(tmp_path, device, said):
     by_name = {name: values for name, *values in found.settings}
     assert by_name["accelerators"] == list(said)
     assert ("accelerator model" in by_name) == (device == "gpu")
+
+
+@pytest.mark.parametrize("runs", [2, 5, 8])  # of 8 and 8 runs there are more divisions than are tried
+def test_the_lowest_p_is_that_of_results_that_do_not_overlap(runs):
+    separate = significance.permutation_p(range(runs), range(100, 100 + runs))
+    assert separate == pytest.approx(significance.lowest_p(runs, runs))

@@ -131,5 +131,5 @@ def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list
         is_drawn = (finite(at) or 0) > 0 and (finite(value) or 0) > 0
         if is_drawn and not (row.score and row.score.refusal):
             colour = colours.get(row.board, colours[OTHERS])
-            points.append(plots.Point(at, value, colour, row.anchor, row.round == OWN))
+            points.append(plots.Point(at, value, colour, row.anchor, own=row.round == OWN))
     return points
