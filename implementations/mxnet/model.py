@@ -102,10 +102,10 @@ class ConvNorm(HybridBlock):
     outputs, H/s, W/s). ``gamma`` is the initial value of batch norm's gamma: "ones" or "zeros"."""
 
     def __init__(self, convolution: Convolution, layout: Layout, relu: bool = True, gamma: str = "ones"):
-        name, norm, inputs, outputs, kernel, stride = convolution
-        unit = name.rpartition("conv")[0]  # as "stage1_unit1_", which Gluon puts before the names below
+        whole_name, norm_name, inputs, outputs, kernel, stride = convolution
+        unit = whole_name.rpartition("conv")[0]  # as "stage1_unit1_", which Gluon puts before the names below
         super().__init__(prefix=unit)
-        name, norm = name.removeprefix(unit), norm.removeprefix(unit)
+        name, norm = whole_name.removeprefix(unit), norm_name.removeprefix(unit)
         sides = kernel, kernel
         shape = (outputs, inputs, *sides) if layout.axes == "NCHW" else (outputs, *sides, inputs)
         he_normal = mx.init.Normal((2 / (inputs * kernel * kernel)) ** 0.5)
@@ -167,8 +167,9 @@ class Bottleneck(HybridBlock):
         name = first.name.removesuffix("conv1")
         super().__init__(prefix=name)
         # oneDNN's fast 1x1 kernels take no stride of 2 if the side is odd. Its slower ones, in the shortcut,
-        # took a tenth of the demo's step on a CPU without AVX-512. So on a CPU a pooling first picks every
-        # second pixel, and the convolution of the shortcut has stride 1.
+        # took a tenth of the demo's step on a CPU without AVX-512. So on a CPU (``fused_relu``) a pooling
+        # first picks every second pixel, and the convolution of the shortcut has stride 1. With ``rounds``
+        # the range of the whole input counts, pixels that are not picked included.
         has_slow_shortcut = side % 2 == 1 and second.stride == 2
         self._picks = has_slow_shortcut and layout.fused_relu and not layout.rounds
         self.body = nn.HybridSequential(prefix=name)
@@ -196,8 +197,9 @@ class ResNet50(HybridBlock):
     def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
-        # The first convolution stays in float32: for three channels oneDNN's only bfloat16 kernel is a plain
-        # matrix product, and the memory layout of its output makes the batch norm slow too.
+        # bfloat16 is for CPUs alone. The first convolution stays in float32: for three channels oneDNN's only
+        # bfloat16 kernel is a plain matrix product, and the memory layout of its output makes the batch norm
+        # slow too.
         first = layout
         if layout.precision == "bfloat16":
             first = layout._replace(precision="float32", fused_relu=True)

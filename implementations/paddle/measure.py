@@ -38,7 +38,8 @@ def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[O
     outer_end = 0.0
     for event in ordered:
         end = event["ts"] + event["dur"]
-        # An event is inside the one before if it ends no later, up to 1 us by which ``ts`` is rounded down.
+        # Events are sorted by their start, so one that ends by ``outer_end`` is inside the last counted one.
+        # ``ts`` is in us, rounded down, so the end of an inner event may seem up to 1 us late.
         if end >= outer_end + 1:
             outer_end = end
             name, *_ = re.split(r" dygraph|\[", event["name"])  # "conv2d dygraph[1.234 ms]" -> "conv2d"

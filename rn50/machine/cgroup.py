@@ -56,9 +56,11 @@ def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller:
 def _mounts(sources: Sources) -> dict[str, tuple[str, str]]:
     """Return controller -> (mount point of its hierarchy, path of this process's group below the mount
     point). The controller is "" for version 2, which has a single hierarchy."""
+    # Lines as "4:cpu,cpuacct:/job", or of version 2 "0::/job" (proc(5)).
     lines = re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE)
     groups = {controller: path for controllers, path in lines for controller in controllers.split(",")}
     mounts: dict[str, tuple[str, str]] = {}
+    # Lines as "30 23 0:26 ROOT FOLDER rw shared:4 - cgroup cgroup rw,cpu,cpuacct".
     mount = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
     for root, folder, kind, options in re.findall(mount, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):

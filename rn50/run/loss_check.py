@@ -36,10 +36,9 @@ class LossCheck:
     def check_loss(self, epoch: int, loss: float) -> None:
         """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not
         finite."""
-
         if not math.isfinite(loss):
             subject = f"the training loss is {loss} in epoch {epoch}"
-            raise DivergedError(subject, f"{self._rate} is too high, or an image is not one", "lower LR")
+            raise DivergedError(subject, f"{self._rate} is too high, or an image is damaged", "lower LR")
         self._losses_checked += 1
         if self._losses_checked == 1 and not self._pretrained:
             if abs(loss - self._guess) > START_TOLERANCE * self._guess:
@@ -59,7 +58,8 @@ class LossCheck:
         labels of the two sets number the classes differently.
         """
         chance = 1 / self._classes
-        # Guessing gets at most this many times ``chance`` right: the mean and three standard deviations.
+        # Guessing gets at most this many times ``chance`` right: the mean and three standard deviations. It
+        # is 1.5 at most, so that on few images a network that has learnt a little is not blamed.
         luck = min(1.5, 1 + 3 * math.sqrt((self._classes - 1) / images))
         if loss < LEARNS * self._guess and accuracy <= luck * chance:
             measured = f"loss {loss:.2f} and top-1 {accuracy:.4f}"

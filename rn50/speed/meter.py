@@ -21,13 +21,13 @@ from rn50.run.loop import EpochResult, Rank
 from rn50.settings.config import Config
 from rn50.settings.fields import InputPipeline
 from rn50.speed import measured_steps
-from rn50.speed.worker import TAKES
+from rn50.speed.worker import DURATION_LINE
 from rn50.terminal import say
 
 LEAST_STEPS = 3
 """Fewest steps that a measurement times, however few seconds it is given."""
 LEAD_IN_STEPS = 2
-"""Steps before the timed ones, in addition to those that use up the batches in the pipeline's queue."""
+"""Untimed steps before the timed ones, in addition to as many steps as the pipeline's queue has batches."""
 BATCHES_IN_MEMORY = 4
 """Number of batches that the decoder decodes in turn without reading: too many for any cache of a
 processor."""
@@ -58,7 +58,7 @@ class Meter:
         self.communicator = rank.communicator
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._round_seconds = 0.0
-        """Seconds of a round in which every input that ``steps`` was asked about is measured once."""
+        """Seconds of a round, which measures each input once: the sum over the calls of ``steps``."""
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
@@ -72,7 +72,7 @@ class Meter:
         return total(self.communicator, value if self.communicator.rank == 0 else 0)
 
     def sum_over_ranks(self, value: float) -> float:
-        """Return the sum of ``value`` over all ranks, rounded to a millionth."""
+        """Return the sum of ``value`` over all ranks, rounded to a millionth: ranks add whole numbers."""
         return total(self.communicator, round(value * 1e6)) / 1e6
 
     def open(self, settings: InputPipeline | None) -> Input:
@@ -119,13 +119,14 @@ class Meter:
 
     def steps(self, source: Input, seconds: float) -> int:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
-        epoch. Some steps are timed to find out."""
+        epoch. Some steps are timed to find out. Call it once for each input: it adds the time of the
+        measurement to the rounds of ``say_duration``."""
         trial_steps = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._run(source, lead_in, trial_steps)
         self.step_seconds = result.seconds / trial_steps
-        # A measurement also takes the time of the lead-in, and of emptying the queue before it and filling it
-        # after it.
+        # Besides the lead-in, a measurement discards the batches of the queue (``Batches.drain``) and lets it
+        # fill again afterwards: twice its depth.
         other_steps = self._lead_in(source.depth) + 2 * source.depth
         steps_in_time = round(seconds / self.step_seconds) - other_steps
         steps = self.broadcast(min(self._full_batches, max(LEAST_STEPS, steps_in_time)))
@@ -137,10 +138,11 @@ class Meter:
         ``steps`` was asked about is measured once, and ``others`` seconds for other measurements."""
         if self.communicator.rank == 0:
             least = f"a round times at least {LEAST_STEPS} steps"
-            say(f"{TAKES} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
+            say(f"{DURATION_LINE} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
 
     def _lead_in(self, depth: int) -> int:
-        """Return the untimed steps before a measurement of an input with a queue of this depth."""
+        """Return the untimed steps before a measurement of an input with a queue of this depth. The queue was
+        discarded before them, and has to be as full as in a long run when the timed steps begin."""
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
     def rate(self, source: Input, steps: int) -> float:

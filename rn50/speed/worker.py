@@ -19,7 +19,7 @@ from rn50.terminal import say
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
-TAKES = "timing takes about"
+DURATION_LINE = "timing takes about"
 """Beginning of the line that says how long a measurement takes. ``run`` shows this line at once."""
 _MARK = "rn50 measured "
 """Beginning of the line with the result."""
@@ -66,7 +66,7 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     with Popen(command, env=config.environ(), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare) as job:
         for line in job.stdout or ():
             text += line.decode("utf-8", errors="replace")
-            if line.startswith(TAKES.encode()):
+            if line.startswith(DURATION_LINE.encode()):
                 say(line.decode().rstrip(), err=True)
     status = job.returncode
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)

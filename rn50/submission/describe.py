@@ -14,7 +14,7 @@ from rn50 import files
 from rn50.errors import UserError, did_you_mean
 from rn50.machine import description
 from rn50.results.report import what_ran
-from rn50.results.validity.result_rules import MODELS, differences
+from rn50.results.validity.result_rules import MODEL_NAMES, differences
 from rn50.settings.variables import UNNAMED
 from rn50.submission import yaml_file
 from rn50.submission.own_results import OwnResult
@@ -57,9 +57,9 @@ class Description:
 def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     """Return the description of the system of a result.
 
-    ``details`` is a YAML or JSON file with fields, by default ``system.yaml`` beside the result files. Its
-    fields take precedence over those that the machine reported. If the runs did not save their machine, the
-    machine that this code runs on is described, with a warning.
+    ``details`` is a YAML or JSON file with fields, by default ``system.yaml`` beside the result files. Of
+    a field with several sources the logs' value counts, then that of ``details``, then the machine's. If
+    the runs did not save their machine, the machine that this code runs on is described, with a warning.
 
     Raises:
         UserError: ``details`` cannot be read or is not a mapping of fields.
@@ -83,7 +83,7 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
             if field.startswith("accelerator_"):
-                reported[field] = NOT_APPLICABLE if example else ""
+                reported[field] = NOT_APPLICABLE if example else ""  # a field that may be empty
     elif logged["accelerators_per_node"] == "1":
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if logged["number_of_nodes"] == "1":
@@ -123,10 +123,10 @@ def _from_file(file: pathlib.Path, problems: list[str], required: bool) -> dict[
 
 def _machine(result: OwnResult, fields: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     """Return the fields of the machine that the first run with such fields saved. Add a problem to
-    ``problems`` if the runs saved different values. Fields of the user's file, ``fields``, may differ;
-    ``result_rules`` compares ``MODELS``."""
+    ``problems`` if the runs saved different values. Not compared are the fields of the user's file,
+    ``fields``, and the names of processor and accelerator, which ``result_rules`` compares."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    ignored = {*fields, *MODELS}
+    ignored = {*fields, *MODEL_NAMES}
     compared = [{name: value for name, value in system.items() if name not in ignored} for system in systems]
     if different := differences([log.path.name for log in result.logs], compared):
         remedy = f"make all of them on one, or say in {DETAILS} what is right"
@@ -150,11 +150,11 @@ def _from_logs(result: OwnResult) -> dict[str, str]:
 def _software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields on the software. ``machine`` has versions, such as the driver's, beside fields."""
     stack = {key: version for key, version in machine.items() if key not in FIELDS}
-    installed = {key: what_ran.version_of(result.first, pattern) for key, pattern in _STACK.items()}
+    installed = {key: what_ran.version_of(result.first_saved, pattern) for key, pattern in _STACK.items()}
     stack.update({key: version for key, version in installed.items() if version})
-    stack["python_version"] = result.first.get("python", "")
-    stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
-    return {"framework": what_ran.framework_of(result.first), "other_software_stack": stack}
+    stack["python_version"] = result.first_saved.get("python", "")
+    stack["rn50"] = f"{result.first_saved.get('rn50', '')}, commit {result.first_saved.get('commit', '')}"
+    return {"framework": what_ran.framework_of(result.first_saved), "other_software_stack": stack}
 
 
 def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:

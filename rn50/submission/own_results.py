@@ -29,14 +29,14 @@ class OwnResult:
     """Contents of the sidecar file of each log; empty if it is missing or incomplete."""
 
     @property
-    def first(self) -> Mapping[str, Any]:
+    def first_saved(self) -> Mapping[str, Any]:
         """Contents of the first sidecar file that is not empty; empty if there is none."""
         return next((saved for saved in self.saved if saved), {})
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """Section ``run`` of the saved configuration of ``first``."""
-        return sidecar.section(self.first, "run")
+        """Section ``run`` of the saved configuration of ``first_saved``."""
+        return sidecar.section(self.first_saved, "run")
 
 
 def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:

@@ -156,7 +156,7 @@ def _plan(
         description = describe.describe(result, details)
         problems += description.problems
         warnings += description.warnings
-        if left_out := ", ".join(sidecar.left_out(result.first)):
+        if left_out := ", ".join(sidecar.left_out(result.first_saved)):
             warnings.append(f"{result.folder}: the packaged configuration leaves out {left_out}")
         commit, reason = source.find(result)
         if reason:

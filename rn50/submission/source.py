@@ -31,7 +31,7 @@ also belong to it, because README.md refers to them."""
 def find(result: OwnResult) -> tuple[str, str | None]:
     """Return (full hash of the commit that made a result, None). If the code of the result cannot be had
     here, return ("", the problem and its remedy)."""
-    commit = result.first.get("commit")
+    commit = result.first_saved.get("commit")
     if not commit:
         remedy = "make the runs in a git checkout, or in an image of one (make image)"
         return "", f"{result.folder}: nobody knows which commit made it; {remedy}"
@@ -72,7 +72,7 @@ def write_scripts(result: OwnResult, system: str, code: str, commit: str, folder
     that set up, prepare data and run, and a README. The scripts expect the code of ``commit`` beside
     ``folder``, in a folder whose name is ``code``."""
     folder.mkdir(parents=True)
-    saved = result.first
+    saved = result.first_saved
     shared_by_runs = {name: value for name, value in saved["config"]["run"].items() if name not in RUNS_OWN}
     metadata = {
         "implementation": code,

@@ -16,7 +16,7 @@ from rn50.results.run import Run
 from rn50.terminal import counted
 
 _NOT_SHARED = [name for name in COLUMN_OF if name not in SHARED]
-"""Fields of ``Recipe`` in which results with the same recipe may differ."""
+"""Fields of ``Recipe`` in which results with the same recipe may differ, such as label smoothing."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,11 @@ def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
-            # The table of published results has hundredths of an epoch, so that smaller differences are none.
+            # Published results have hundredths of an epoch: a smaller difference is none, nor is an unknown
+            # value.
             ours, *others = [finite(value) for value in values]
             near = [ours is None or other is None or abs(other - ours) < 0.01 for other in (ours, *others)]
-            differs = [unequal and not same for same, unequal in zip(near, row.differs, strict=True)]
+            differs = [marked and not is_near for marked, is_near in zip(row.differs, near, strict=True)]
             yield RecipeRow(row.name, row.values, differs)
         elif name == "global_batch_size" or any(value is not None for value in values):
             yield _row(hyperparameter.shown, [number(value) for value in values])
@@ -125,7 +126,7 @@ def _row(name: str, values: list[str]) -> RecipeRow:
 
 def _decay(recipe: Recipe) -> str:
     """Return the decay of a recipe for a cell: in epochs, and in steps if it was logged in steps."""
-    epochs, steps = finite(recipe.decay_epochs), recipe.decay_steps
+    epochs, steps = finite(recipe.decay_epochs), recipe.decay_steps  # a log may have any JSON value
     if epochs is None:
         return number(recipe.decay_epochs if steps is None else steps)
     return f"{epochs:.3g} epochs" + ("" if steps is None else f" ({steps:,g} steps)")

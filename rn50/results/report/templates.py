@@ -1,4 +1,4 @@
-"""Jinja environment of the HTML pages that rn50 writes: the report, and pages of other rooms
+"""Jinja environment of the HTML pages that rn50 writes: the report, and pages of other packages of rn50
 (``in_folder_of``)."""
 
 import functools

@@ -40,12 +40,12 @@ _LOGGED = (
 _OPTIMIZER_KEY = re.compile(r"(lars|sgd|opt)_.*")
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
 """Regular expression for the names of packages that compute: their versions may change a result."""
-MODELS = ("host_processor_model_name", "accelerator_model_name")
+MODEL_NAMES = ("host_processor_model_name", "accelerator_model_name")
 """Fields of the machine that have to be equal in all runs of a result. Other fields of the machine may differ
 if the user's file of details has them."""
 _SAVED = re.compile(
     rf"config / .*|environment / .*|python|commit|packages / ({COMPUTES})"
-    rf"|system / ({'|'.join(MODELS)})"
+    rf"|system / ({'|'.join(MODEL_NAMES)})"
 )
 """Names of sidecar values that have to be equal in all runs of a result, except ``_RUNS_OWN_CONFIG``."""
 _RUNS_OWN_CONFIG = {f"config / run / {name}" for name in RUNS_OWN}
