@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU_PYTORCH ./run_and_time.sh        (`make demo-pytorch` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 5; 1.0 to 1.5 minutes on two cores of a Xeon
+#   expected    epoch 5; 0.59 to 1.5 minutes on two cores of a Xeon
 #   borrowed    all hyperparameters: config_DEMO_CPU.sh. What it prints is no MLPerf result, and says so.
 
 # --- hyperparameters (one group: together they decide convergence) -----------
