@@ -220,7 +220,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
             if of_mpirun and not first_rank:
                 first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
-            messages.append(text.strip(" -"))
+            messages += filter(None, [text.strip(" -")])  # without its empty lines
             continue
         # After the first complaint, or the end of a rank, all else on stderr is of ranks that end because of
         # that rank.
@@ -242,7 +242,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     if job_status > 0 and stop.signal is None:
         # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        messages = [*filter(None, messages)] or ["it does not say why"]
+        messages = messages or ["it does not say why"]
         _say(f"{launcher} ended with status {job_status}: {messages[0 if launcher == 'mpirun' else -1]}")
     return launcher, job_status
 

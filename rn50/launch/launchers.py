@@ -49,8 +49,8 @@ def choose(config: Config) -> str:
         return "srun"
     if config.ranks == 1 or _local_launcher_can(config):
         return "python"
-    can_use_mpirun = shutil.which("mpirun") is not None and horovod_has_mpi()
-    return "mpirun" if config.run.nodes > 1 and can_use_mpirun else "horovodrun"
+    can_use_mpirun = config.run.nodes > 1 and shutil.which("mpirun") is not None and horovod_has_mpi()
+    return "mpirun" if can_use_mpirun else "horovodrun"
 
 
 def in_step(config: Config) -> bool:

@@ -31,7 +31,7 @@ def _moving(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         if rates := [rate for _, rate in timing.throughput(run.log).epochs[1:]]:
             extremes.append((min(rates) / max(rates), min(rates), max(rates), run.file.stem))
-    ratio, slowest, fastest, name = min(extremes, default=(1.0, 0.0, 0.0, ""))
+    ratio, slowest, fastest, name = min(extremes, key=lambda item: item[0], default=(1.0, 0.0, 0.0, ""))
     moved = f"images/s of {name} moved between {slowest:,.0f} and {fastest:,.0f}"
     return [moved] if ratio < 1 - MOST_MOVED else []
 

@@ -72,8 +72,8 @@ def earlier_precision(config: Config) -> str | None:
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
         is_same = counted.shared(saved.get("variables", {}), variables) == expected
-        if is_same and saved.get("machine") == _machine():
-            return saved.get("precision")
+        if is_same and saved.get("machine") == _machine() and "precision" in saved:
+            return saved["precision"]
     return None
 
 

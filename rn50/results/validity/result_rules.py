@@ -113,9 +113,8 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
         if not run.converged:
             severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
             run_findings.append(_missed(run.log, severity))
-            if (
-                missed == [run.log.path] and len(runs) > 1
-            ):  # the one run that may miss the target may lack its end
+            # The one run that may miss the target may lack its end.
+            if missed == [run.log.path] and len(runs) > 1:
                 lenient = {log_rules.ENDS: WARNING}
                 run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
