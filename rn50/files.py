@@ -172,6 +172,7 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
     try:
         return parse_json(read_text(path, limit, remedy))
     except ValueError as error:
+        # A name with two values is JSON all the same (see ``one_value_each``).
         problem = str(error) if "has two values" in str(error) else f"no JSON ({error})"
         raise UserError(path, problem, remedy) from error
 

@@ -82,7 +82,8 @@ def sharing(config: Config) -> tuple[int, int]:
         raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")
     local_rank = int(number)
     if in_step(config) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
-        masks = environ["SLURM_CPU_BIND_LIST"].split(",")  # the cores of each task of this machine
+        # The cores of each task of this machine, as 0x3,0xc,0x3,0xc: tasks 0 and 2 share cores.
+        masks = environ["SLURM_CPU_BIND_LIST"].split(",")
         mask = masks[local_rank % len(masks)]
         return masks[:local_rank].count(mask), masks.count(mask)
     return local_rank, config.run.ranks_per_node
@@ -189,8 +190,8 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
 
 def _is_for_every_machine(name: str) -> bool:
     """Return True if ranks on other machines need the variable, and mpirun does not set it there itself."""
-    names = {name for _, _, variable in variables() for name in (variable.name, *variable.aliases)}
-    rn50_reads = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
+    spellings = {word for _, _, variable in variables() for word in (variable.name, *variable.aliases)}
+    rn50_reads = name in spellings or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
     return rn50_reads or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 
@@ -246,6 +247,7 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": master,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
         "HOROVOD_GLOO_IFACE": interface,
+        # From this list rank 0 starts the rendezvous server (implementations/mxnet/communicator.py).
         "RN50_RENDEZVOUS": ",".join(f"{machine}:{per_node}" for machine in machines),
     }
     return Start("srun", rank_argv, defaults, rank)

@@ -178,6 +178,7 @@ def compared_results(paths: Sequence[pathlib.Path]) -> list[SystemScore | Publis
     forms = "folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet"
     rows = [published.find(str(name), forms) for name in names]
     scored = score.score([path for path in paths if path not in names])
+    # If the first path is a published result, it stays the first, with which all others are compared.
     return [*rows, *scored] if paths[0] in names else [*scored, *rows]
 
 
@@ -207,11 +208,13 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         differences = []
         for key in _common_quantities(first, other):
             a, b = first.samples[key], other.samples[key]
+            # The p-value that this test would have after the correction if its runs differed as clearly as so
+            # few runs can.
             p_of_others = [p for test, p in p_values.items() if test != (other, key)]
             lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_others])[0]
             p_adjusted = adjusted.get((other, key))
             differences.append(difference(key, a, b, other.name, p_adjusted, confidence, lowest))
-        if reason:
+        if reason:  # the figures stay, and nothing is concluded from them
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         comparison = Comparison(
             first=first.name,
@@ -256,10 +259,11 @@ class _Result:
             machine = _machine(source.accelerators, source.accelerator_model)
             self.logged = _texts(source.organisation, source.system, source.recipe, **machine)
             self.number, self.missed = len(source.runs), source.runs.count(None)
+            # ``source.runs`` are epochs, None for a run that missed the target.
             times = zip(source.runs, source.minutes, strict=True)
             self.samples["epochs"] = source.epochs_to_target
             self.samples["minutes"] = [minutes for epochs, minutes in times if epochs and minutes]
-            return
+            return  # ``data`` and ``targets`` stay those of the benchmark
         logs = [run.log for run in source.runs]
         rates = [timing.training_rate([log]) for log in logs]
         converged = [run for run in source.runs if run.converged]
@@ -281,6 +285,7 @@ class _Result:
 def _common_quantities(first: _Result, second: _Result) -> list[str]:
     """Return the quantities that both results have values of and that say something of the pair (see
     ``_TO_TARGET``)."""
+    # A result has samples of epochs if one of its runs reached the target.
     left_out: tuple[str, ...] = ("accuracy",) if first.samples["epochs"] and second.samples["epochs"] else ()
     left_out = _TO_TARGET if first.targets != second.targets else left_out
     quantities = [key for key in QUANTITIES if key not in left_out]
@@ -298,7 +303,8 @@ def _incomparable(first: _Result, second: _Result) -> str | None:
 
 
 def _split(first: _Result, second: _Result) -> Split | None:
-    """Return the split of the difference in minutes; None where minutes or epochs cannot be compared."""
+    """Return the split of the difference in minutes; None where minutes or epochs cannot be compared, or a
+    mean is 0, of which there is no ratio."""
     if not {"epochs", "minutes"} <= {*_common_quantities(first, second)}:
         return None
     samples = (first.samples, second.samples)
@@ -367,6 +373,7 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
     ``lowest`` as for ``difference``."""
     quantity, more, less = QUANTITIES[d.quantity]
     runs = f"{counted(d.runs[1], 'run')} against {d.runs[0]}"
+    # Without an interval, and with two runs or more of each result, the runs of each are all equal.
     if d.difference == 0 and d.low is None and min(d.runs) > 1:
         steps = "they are reported in steps, and a difference below one step cannot be seen"
         return f"no difference: every run of both has {d.first:g} {quantity}; {steps}"
@@ -379,6 +386,7 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
+    # With so few runs, or so many tests, even the clearest difference has a p-value of 5 % or more.
     lowest_alone = significance.lowest_p(*d.runs)
     if max(lowest_alone, lowest) >= 1 - CONFIDENCE:
         among = "" if lowest_alone >= 1 - CONFIDENCE else " among so many tests"
@@ -448,9 +456,10 @@ def _logged(run: Run) -> dict[str, str]:
 
 def _machine_of(system: SystemScore) -> dict[str, str]:
     """Return the accelerators of a result as settings. A run on the CPU has 0, whatever its machine has."""
-    run = system.runs[0]
+    run = system.runs[0]  # the runs of a result are of one machine
     if sidecar.section(run.saved, "run").get("device") == "cpu":
         return _machine(0, "")
+    # The description of the system in a published tree, else the machine that the sidecar file saved.
     described = tree.described(run.file.parent) or run.saved.get("system", {})
     return _machine(system.accelerators or run.accelerators, described.get("accelerator_model_name"))
 
@@ -476,7 +485,7 @@ def _saved(run: Run) -> dict[str, str]:
     variables = run.saved.get("variables", {})
     settings, other_packages = dict(variables), []
     for name, value in sidecar.named(run.saved).items():
-        section, _, package = name.partition(" / ")
+        section, _, package = name.partition(" / ")  # as "packages / numpy" or "config / run / device"
         if section == "packages" and not re.fullmatch(COMPUTES, package):
             other_packages.append(f"{package} {value}")
         elif section != "config" or not variables:
@@ -494,6 +503,7 @@ def _cautions(first: _Result, second: _Result) -> Iterator[str]:
     yield from (f"{result.name} is {result.refusal}" for result in results if result.refusal)
     if first.targets != second.targets:
         targets = (" or ".join(f"{target:g}" for target in result.targets) for result in results)
+        # The target of a run with TARGET=none is infinity.
         differ = f"their targets differ ({' and '.join(targets)})".replace("inf", "none")
         yield f"{differ}, so epochs and minutes say not which is better"
     if first.data != second.data:

@@ -191,7 +191,8 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
 
 def _copied(node: PowerLog, seen: dict[tuple[float, ...], pathlib.Path]) -> str:
     """Return a phrase that names the log of which ``node`` is a copy; "" if it is no copy. ``seen`` maps
-    windows of the logs before to their logs; add those of ``node``."""
+    windows of the logs before to their logs; add those of ``node``. Only windows that do not overlap are
+    added, because they are looked up with the windows that begin at every ratio of a later log."""
     other = next((seen[window] for window in node.windows(1) if window in seen), None)
     seen.update(dict.fromkeys(node.windows(WINDOW), node.path))
     return f"{node.path.name} has the readings of {other.parent.name}/{other.name}" if other else ""
@@ -217,6 +218,7 @@ def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
     measured = [energy for energy in energies if energy]
     if not measured or len(measured) < len(energies):
         return None
+    # The first five fields are numbers to average, from ``kilojoules`` to ``peak_watts``.
     means = map(statistics.mean, zip(*(energy[:5] for energy in measured), strict=True))
     return measured[0]._replace(**dict(zip(Energy._fields, means, strict=False)))
 
@@ -234,11 +236,14 @@ def _machine(log: ResultLog) -> tuple[int | None, int | None]:
 def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) -> str:
     """Return why the readings of a run cannot come from its node; "" if they can. ``accelerators`` is the
     number of them in the node, None if it is not known."""
+    # As "GPU 0, GPU 1, package-0, dram".
     gpus = len(re.findall(r"\bGPU \d", node.sources))
     processors = re.search("package|dram", node.sources)
+    # A meter of the whole node, which names no processor, and one of GPUs measure all accelerators.
     training_gpus = gpus if accelerators is None or (processors and not gpus) else accelerators
     least = max(NODE_WATTS[0], GPU_WATTS[0] * training_gpus)
     most = NODE_WATTS[1] * (UNKNOWN_PARTS if accelerators is None else max(1, accelerators))
+    # With sensors of GPUs alone the rest of the node is not measured.
     most = GPU_WATTS[1] * gpus if gpus and not processors else most
     mean, peak = node.within(begin, end)
     if mean < least:

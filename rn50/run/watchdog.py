@@ -103,8 +103,8 @@ class Heartbeats:
         self._steps = self._still = self._last_pause = self._longest_pause = 0
 
     def start_the_clock(self) -> None:
-        """Apply the limit of the timed part from now on. Steps before the clock compiled, so the longest step
-        so far is now the last one."""
+        """Apply the limit of the timed part from now on. Forget the longest step so far, in which kernels may
+        have been compiled: the last step before the clock takes its place."""
         self._clock_runs = True
         self._longest_pause = self._last_pause
         self._still = 0
@@ -155,6 +155,7 @@ class Heartbeats:
         there are no others."""
         if len(ranks) == self._size:
             return ""
+        # Only rank 0 knows the hosts of all ranks. Another rank, which misses rank 0, names no others.
         others = self._names([rank for rank in self.ranks if rank not in ranks]) or "the others"
         return f", and {others} waiting for {'it' if len(ranks) == 1 else 'them'}"
 
@@ -167,9 +168,10 @@ class Heartbeats:
 class Watchdog:
     """The watchdog of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
 
-    The run sets ``doing``, the current activity of this rank. When a limit comes near, ``warn(line)`` is
-    called on rank 0. When a limit is reached, ``end(line)`` is called on the rank that notices it, mostly
-    rank 0, which then informs the other ranks. They call ``end(None)``.
+    ``watched`` is this rank: its communicator, the number of batches that it has begun (``steps``), and
+    whether it waits for data. The run sets ``doing``, the current activity of this rank. When a limit comes
+    near, ``warn(line)`` is called on rank 0. When a limit is reached, ``end(line)`` is called on the rank
+    that notices it, mostly rank 0, which then informs the other ranks. They call ``end(None)``.
     """
 
     def __init__(
@@ -213,6 +215,7 @@ class Watchdog:
             addresses = [address for interface in psutil.net_if_addrs().values() for address in interface]
             ipv4 = {address.address for address in addresses if address.family == socket.AF_INET}
             numbers = sorted(int(ipaddress.IPv4Address(address)) for address in ipv4)[:ADDRESSES]
+            # 62 bits, because the elements of the message are int64.
             message[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
         # All other ranks send zeros, so the sum is the message of rank 0.
         token, port, *numbers = map(int, self._watched.communicator.all_reduce(message))

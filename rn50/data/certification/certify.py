@@ -74,6 +74,7 @@ class Certified(NamedTuple):
     expected: ExpectedData
 
 
+# What ``rn50 verify --json`` prints.
 prints(Certified, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
 
 
@@ -203,6 +204,7 @@ def _check_numbers(
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
         text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
+    # A label of -1 is no class index, which ``audit`` reports.
     images = np.bincount(split.labels[split.labels >= 0], minlength=data.classes)
     # Other data sets than ImageNet need one image of each class, if they have so many images.
     any_number = int(split.records >= data.classes), split.records
@@ -229,7 +231,7 @@ def _find_duplicates(splits: Sequence[AuditedSplit], faults: DataFindings, remar
         """Return the .rec file of an image, and the number of its record there."""
         return ("train.rec", image) if image < train_images else ("val.rec", image - train_images)
 
-    is_present = digests.any(axis=1)
+    is_present = digests.any(axis=1)  # a record without an image has a digest of zeros
     # Sorted by their first eight bytes, equal digests are neighbours: it does not happen by chance that
     # different digests agree in eight bytes.
     order = np.lexsort(digests.T[:8])

@@ -68,8 +68,8 @@ class _Task(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position in the .rec file at which the last record ends, unless an image contains the magic word,
-        which makes its record longer."""
+        """Position in the .rec file at which the last record ends, unless an image contains RecordIO's magic
+        word, the four bytes with which a record begins: that makes its record longer."""
         return self.offset + sum(image_bytes(image.bytes) for image in self.images)
 
 
@@ -112,9 +112,11 @@ def pack(
     partial = folder / PARTIAL
     packed = packing_list.Packed(folder, **listed.numbers)
     least_memory = "the same command goes on where it stopped, --workers 1 with the least memory"
+    # Locks the folder. The remedies are those of a failed write and of a worker that was killed.
     with writing(folder, "packing a data set", GO_ON, least_memory):
         if _is_packed(folder, settings, listed):
             return packed
+        # With pack.json in the hidden folder, all files are written and only have to be moved.
         if packing_list.read_json(partial / layout.PACK_RECORD) is None:
             began_ns = _begin(folder, settings)
             _check_space(folder, listed)
@@ -219,12 +221,14 @@ def _pack_splits(
             rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
             unpacked = [images[index] for index in image_of_record[done:]]
             rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
+            # ``records`` makes the .rec file and syncs it at the end; the worker processes write into it.
             with (
                 rec.open("ab") as records,
                 idx.open("a", encoding="ascii", newline="\n") as index_file,
                 tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
+                    # A record may be longer than assumed, so the offsets come from the sizes written.
                     index_lines, entries, offset = [], [], task.offset
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):

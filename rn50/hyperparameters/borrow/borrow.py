@@ -105,7 +105,7 @@ def borrow(
     taken, mixed = _taken(source, only, partial)
     if global_batch_size is None:
         global_batch_size = (before if "BATCHSIZE" in mixed else source).global_batch_size
-    batch = _batch(source, global_batch_size, before)
+    batch = _batch(source, global_batch_size, before)  # on all ranks; BATCHSIZE is that of a rank
     new = _values(taken, mixed, old)
     new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")
     texts = {name: value.text for name, value in new.items()}
@@ -142,11 +142,12 @@ class _Value(NamedTuple):
 
 def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, str]) -> dict[str, _Value]:
     """Return variable -> new value: ``taken`` from the source, of the base for the names ``mixed``, and
-    assumed for variables that have neither. ``old`` are the values of the base."""
+    assumed for variables that have neither. ``old`` are the values of the base. Assumed are the usual values
+    of what most logs omit (``origin.LEFT_OUT``), and the base's evaluations."""
     values = {name: _Value(old[name], "base") for name in mixed if name in old}
     values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
     usual = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
-    if values["OPTIMIZER"].text != "lars":
+    if values["OPTIMIZER"].text != "lars":  # LARSETA has no effect without LARS
         usual.pop("LARSETA")
     return {**{name: _Value(text, "assumed") for name, text in usual.items()}, **values}
 
@@ -156,10 +157,12 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     the base. Raises UserError if the source lacks a value, or ``only`` names an unknown variable."""
     if unknown := [name for name in only if name not in GROUP]:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
+    # All that a complete recipe needs, and what the source sets in a way that only a shell can read.
     variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
     missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
+        # The notes on a variable begin with its name.
         why = [note for note in source.notes if note.split(" ")[0] in missing]
         error = UserError(source.name, f"says nothing readable of {', '.join(missing)}", remedy)
         raise UserErrors(error, *map(UserError, why))
@@ -167,6 +170,7 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     if not only and not missing:
         return taken, []
     mixed = [name for name in GROUP if name not in taken]
+    # The source states a global batch size, from which ``borrow`` computes BATCHSIZE.
     if "BATCHSIZE" in mixed and (not only or "BATCHSIZE" in only):
         mixed.remove("BATCHSIZE")
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
@@ -208,7 +212,7 @@ def _expected(
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
     as_published = batch == source.global_batch_size and source.values.items() <= values.items()
     epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
-    if rules.labels(dataclasses.asdict(config.data), {}):
+    if rules.labels(dataclasses.asdict(config.data), {}):  # a label: the data set is not ImageNet
         prediction = expected_epochs.of_own_runs(epochs)
         why = ": the epochs of published runs are those of ImageNet, and this data set is another one"
     else:

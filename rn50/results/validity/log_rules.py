@@ -38,7 +38,7 @@ _ENDS: Sequence[tuple[str, ...]] = (
     *(("run_stop",), ("eval_accuracy",)),
     *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
 )
-"""Groups of keys of which at least one has to be logged."""
+"""Groups of keys of which at least one has to be logged, as ("block_start", "epoch_start")."""
 _NUMBERED = {
     "block_start": ("first_epoch_num", "epoch_count"),
     "block_stop": ("first_epoch_num",),
@@ -95,6 +95,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from accuracies(run)
+    # A label says that the run is not of the benchmark, as on another data set.
     benchmark_rules = () if run.label else (_samples, _cadence)
     for rule in (_format, _types, _repeated, _values, _momentum, _caches, _words, *benchmark_rules):
         yield from rule(run.log)
@@ -111,6 +112,7 @@ def _format(log: ResultLog) -> Iterator[Finding]:
     """Yield the findings of ``parse.read_log``, and one on accuracies that are NaN."""
     rule = "a record is a line of valid JSON, and a run logs each event once"
     remedy = "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written"
+    # As "line 9: eval_accuracy 75.9 is not a fraction between 0 and 1; not counted; log the fraction: 0.759".
     for text in log.findings:
         match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
@@ -133,6 +135,7 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
         event, rows = log.first("opt_name"), HYPERPARAMETERS.values()
         optimizer = str(event.value) if event else ""
+        # Of the hyperparameters those whose key has a prefix for this optimizer, as sgd_opt_momentum.
         keys += [row.keys[optimizer] for row in rows if row.keys.get(optimizer, row.end) != row.end]
         keys += ["model_bn_span"] if optimizer == "sgd" else []
     ended = log.first("run_stop")
@@ -182,7 +185,7 @@ def _values(log: ResultLog) -> Iterator[Finding]:
     """Yield a finding for each value that ``ALLOWED`` does not allow. Values of a wrong type are left to
     ``_types``."""
     optimizer = log.first("opt_name")
-    in_use = f"{optimizer.value}_" if optimizer else "no optimizer"
+    in_use = f"{optimizer.value}_" if optimizer else "no optimizer"  # the latter begins no key
     for key, (allows, remedy) in ALLOWED.items():
         event = log.first(key)
         of_submission = key in _SUBMISSION
@@ -224,6 +227,7 @@ def accuracies(run: Run) -> Iterator[Finding]:
     logged = log.eval_samples or 0
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
     wrong = _not_multiples(log, samples)
+    # In the benchmark, fractions of all validation images are right whatever number of samples is logged.
     if wrong and (run.label or _not_multiples(log, rules.EVAL_SAMPLES)):
         rule = "an accuracy is a number of right answers over the number of samples"
         message = f"eval_accuracy {wrong[0].value!r} is not a multiple of 1/{samples:,} ({len(wrong)} of "
@@ -253,7 +257,8 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
         return  # the format is broken, which another finding reports
     before = 0.0
     for event, epoch in zip(events, epochs, strict=False):
-        first = before == 0  # an evaluation may come before all training
+        # The first evaluation comes after epoch 1 to 4, or before all training, which is epoch 0.
+        first = before == 0
         allowed = range(rules.EVAL_PERIOD_EPOCHS + 1) if first else (before + rules.EVAL_PERIOD_EPOCHS,)
         if epoch not in allowed:
             after = "as the first" if first else f"after that of epoch {before:g}"
@@ -273,6 +278,7 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
         rule = f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k, whether that is "
         rule += f"{rules.LARGE_BATCH_IN_THOUSANDS:,} or {rules.LARGE_BATCH:,}"
         message = f"{event.key} is {excerpt(json.dumps(event.value))} at a global batch size of {size:,}"
+        # From 32,000 to 32,767 the rules do not say whether the batch is below "32k".
         severity = ERROR if size < rules.LARGE_BATCH_IN_THOUSANDS else WARNING
         yield finding(log, event.line, rule, message, MOMENTUM.remedy, severity)
 

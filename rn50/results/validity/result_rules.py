@@ -36,7 +36,8 @@ _LOGGED = (
     *("train_samples", "eval_samples", *rules.PARALLELISM),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
-"""Log keys whose values have to be equal in all runs of a result. Keys of optimizers are such keys, too."""
+"""Log keys whose values have to be equal in all runs of a result. Keys of optimizers (``_OPTIMIZER_KEY``) are
+such keys, too. A hyperparameter without log keys has its ``end``, under which ``_logged`` enters it."""
 _OPTIMIZER_KEY = re.compile(r"(lars|sgd|opt)_.*")
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
 """Regular expression for the names of packages that compute: their versions may change a result."""
@@ -77,15 +78,15 @@ class Judgement:
 
     @property
     def broken(self) -> list[Finding]:
-        """The errors without those on runs that missed the target: these make a score impossible, but the
-        logs are sound."""
+        """The errors without those on runs that missed the target. Such runs make a score impossible, but
+        their logs are sound."""
         return [error for error in self.errors if error.rule != rules.ONE_MAY_MISS]
 
     @property
     def refusal(self) -> str | None:
-        """The verdict that a verb prints which computes with the runs: the first of ``broken``, and the
-        number of the others; None without any. Missing runs and runs that missed the target are no reason for
-        it, because figures of the other runs are still right."""
+        """The verdict for verbs that compute figures from the runs, as ``rn50 compare``: the first of
+        ``broken``, and the number of the others; None without any. Missing runs and runs that missed the
+        target are no reason for it, because figures of the other runs are still right."""
         broken = self.broken
         more = f" ({len(broken) - 1} more, which rn50 check tells)" if len(broken) > 1 else ""
         return f"{NOT_VALID}: {broken[0].where_and_what}{more}" if broken else None
@@ -101,6 +102,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
     """Judge the runs of a result by one or several rulesets. ``accelerators`` is their number according to
     the description of the system; None if there is no description."""
     chosen = median_set(runs)
+    # Only the runs that make the score count: a miss among further runs is a warning.
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
     findings: list[Finding] = []
     for run in runs:
@@ -130,7 +132,7 @@ def _missed(log: ResultLog, severity: str) -> Finding:
     line, remedy = None, "if there are more, run again"
     if best is None:
         message = f"the run missed the target: no evaluation is at {log.target}"
-    elif log.reached or math.isinf(log.target):
+    elif log.reached or math.isinf(log.target):  # infinity: a run with TARGET=none
         message = f"the run did not end as one that reached the target: its status is {log.status!r}"
     else:
         events = log.by_key["eval_accuracy"]
@@ -166,8 +168,9 @@ def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for log in (run.log for run in runs):
         for event in log.by_key.get("tracked_stats", ()):
-            order = json.dumps(event.metadata.get(SAMPLE_ORDER))
+            order = json.dumps(event.metadata.get(SAMPLE_ORDER))  # a hash, which only our logs have
             place = f"{log.path.name}:{event.line}"
+            # ``setdefault`` stores the place of a new order, and returns the earlier place of a known one.
             if SAMPLE_ORDER in event.metadata and seen.setdefault(order, place) != place:
                 message = f"the order of the samples is that of {seen[order]} too"
                 yield finding(log, event.line, rule, message, remedy)
