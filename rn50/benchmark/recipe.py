@@ -65,7 +65,7 @@ def _same_key(shown: str, key: str, heading: str = "") -> Any:
 
 def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMIZERS) -> dict[str, Any]:
     """Return the arguments of ``_row`` for a hyperparameter whose value the rules fix. ``remedy`` is a text
-    that the value completes."""
+    that the value completes, such as "end the schedule at" 0.0001."""
     closed = Closed((value,).__contains__, f"the rules fix {value:g}", f"{remedy} {value}", optimizers)
     return {"fixed": value, "closed": closed, "column": None}
 
@@ -176,7 +176,7 @@ def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
     fields: dict[str, Any] = {
         **{name: values.get(name) for name in HYPERPARAMETERS},
         "global_batch_size": batch_size * ranks if type(batch_size) is int and ranks else None,
-        "model_bn_span": batch_size,
+        "model_bn_span": batch_size,  # the samples of one rank
         # In epochs, not steps, like every MXNet submission of this benchmark.
         "decay_epochs": values.get("decay_epochs") or values.get("num_epochs"),
     }

@@ -47,7 +47,7 @@ class _Verb(click.Command):
     variable."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        typed = [*args]
+        typed = [*args]  # click empties ``args`` as it parses
         try:
             return super().parse_args(context, args)
         except click.UsageError as error:
@@ -78,6 +78,8 @@ def _as_set(typed: Sequence[str]) -> str:
     for _, field, variable in variables():
         for text in (field, variable.name):
             names[text.replace("_", "").lower()] = variable.name
+    # Each argument with its neighbours: the value of ``--lr 1`` is the next one, and ``--set LR=1`` is right.
+    # A variable of RUNS_OWN_NAMES gets no advice, because --set refuses it.
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.removeprefix("--").partition("=")
         is_setting = bool(equals) or argument.startswith("--")
@@ -149,7 +151,7 @@ class _Group(Verbs):
         try:
             return super().main(*args, **options)
         except OSError as error:  # the output could not be written, and ``invoke`` has not handled it
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # standard error may fail too
                 report(error)
             sys.exit(Status.USER_ERROR)
         except SystemExit as ended:
@@ -167,7 +169,7 @@ class _Group(Verbs):
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
-        _signals.clear()
+        _signals.clear()  # an earlier call in this process, as in tests, may have filled it
         try:
             ctrl_c = process.not_ignored(signal.SIGINT)
             with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, _interrupt)):
@@ -206,8 +208,8 @@ def _warn_of_other_checkout() -> None:
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """In this context, make the messages of click's errors safe, which repeat wrong arguments. At its end
-    write out the output."""
+    """In this context, make the messages of click's errors safe, which repeat wrong arguments: escape
+    unprintable characters, and spoil commands to the runner of a CI job. At its end write out the output."""
     try:
         yield
     except click.ClickException as error:
@@ -219,7 +221,7 @@ def _shown_safely() -> Iterator[None]:
 
 def report(error: BaseException) -> int:
     """Print ``error`` on standard error in a line, or in a line for each of several errors. Return the exit
-    status. If memory is used up, end the process here."""
+    status. If memory is used up, or ``ulimit -v`` may be the reason of a fault, end the process here."""
     limit = process.memory_limit_kib()
     # Without a limit of memory, a UserError with such a message is about something else.
     can_be_memory = limit or not isinstance(error, UserError)
@@ -252,6 +254,7 @@ def _fixable(error: BaseException) -> str:
         remedy = "name another place for the output or for temporary files (TMPDIR)"
         return f"{error.strerror}; free some, or {remedy}"
     missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
+    # A missing module of our own is a fault of the code, not a package to install.
     if missing and missing not in ("rn50", "implementations"):
         return f"the package {missing} is not installed; {packages.install(missing)}"
     return ""
@@ -296,8 +299,9 @@ def output(help_: str, *parameter: str, **settings: Any) -> Any:
 
 
 def rulesets(named_by: str = "") -> Any:
-    """Return the option ``--ruleset``. With ``named_by``, the end of "[default: that of the round a folder
-    ...", the default is empty, and the verb takes the ruleset from the name of a folder."""
+    """Return the option ``--ruleset``. Without ``named_by`` it has a default. With ``named_by`` the default
+    is empty: the verb then takes the ruleset from the name of a folder, as 2.1.0 from training_results_v2.1.
+    ``named_by`` is a piece of the help, after "[default: that of the round a folder"."""
     help_ = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
     if named_by:
         help_ += f" [default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"

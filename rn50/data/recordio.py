@@ -94,6 +94,7 @@ def encode_record(record: bytes) -> bytes:
     pieces: list[bytes] = []
     for flag, start, end in zip(flags, starts, ends, strict=True):
         pieces += (_PART.pack(MAGIC, flag << 29 | end - start), record[start:end])
+    # Every part but the last ends at a cut, which is a 4-byte boundary, so only the last needs padding.
     return b"".join((*pieces, bytes(-len(record) % ALIGNMENT)))
 
 
@@ -124,7 +125,7 @@ def _parts(read: Callable[[int, int], bytes], begin: int) -> Iterator[tuple[int,
     ``read(offset, count)`` returns ``count`` bytes of the file at ``offset``, or fewer at the end of the
     file. Raises ``ValueError``, with the reason, if the bytes are not a record.
     """
-    position, flag = begin, FIRST
+    position, flag = begin, FIRST  # FIRST only lets the loop begin
     while flag not in (WHOLE, LAST):
         header = read(position, _PART.size)
         if len(header) < _PART.size:
@@ -257,7 +258,8 @@ def write_index(path: Path) -> None:
         try:
             content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
             while end < len(content):
-                # The beginnings of all parts, because a record may also be cut inside its header.
+                # The beginnings of all parts, because a record may also be cut inside its header. At each cut
+                # the magic word was left out, so it is put back.
                 begin, record = end, b""
                 for flag, part in _parts(lambda offset, count: content[offset : offset + count], begin):
                     record += MAGIC * (flag in (MIDDLE, LAST)) + bytes(part[:IMAGE_START])

@@ -60,7 +60,7 @@ class PowerMeter:
         """Return the mean power since the last call, or since the meter was made. That of a power reading is
         the mean of its values then and now. Raises OSError if a counter cannot be read any more."""
         values, now = [counter.read() for counter in self._counters], self._now()
-        seconds = max(now - self._last_time, 1e-9)
+        seconds = max(now - self._last_time, 1e-9)  # never 0, by which it would be divided
         total = 0.0
         for counter, last, value in zip(self._counters, self._last_values, values, strict=True):
             # A value below the last one means that the counter has begun again from 0.
@@ -168,6 +168,7 @@ def refuse_impossible(source: str) -> str:
     age_s = time.time() - max((time_ms for time_ms, _ in readings), default=0) / 1000
     if abs(age_s) <= LAST_READING_S:
         return ""
+    # At most 13 digits: a file that is no meter's may hold any time.
     age = f"its last reading is {min(abs(age_s), 1e12):,.0f} s {'old' if age_s > 0 else 'ahead of now'}"
     problem = age if readings else "no reading at its end (time,watts with the time in seconds since 1970)"
     remedy = f"start the meter first; if its clock is ahead, {FILE}PATH,SECONDS says by how much"

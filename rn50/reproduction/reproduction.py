@@ -113,7 +113,7 @@ def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, ma
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Return the reproduction with a minute's measurement, and with the verdict STOPPED if that is too
     slow."""
-    _runs(planned, folder / RESULTS)
+    _runs(planned, folder / RESULTS)  # for its UserError, before the time of a measurement
     rate = next(row for row in planned.expected if row.quantity == RATE)
     measurement = measure(planned.here, rate, folder)
     if not measurement.slow:
@@ -123,8 +123,12 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
-    file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
+    file, environment = (
+        pathlib.Path(before.here.config_file),
+        {summary.NEXT_IS_SAID: "1"},
+    )  # our ``next`` says it
     status = watch.make_missing(file, folder / RESULTS, runs, as_json, **environment)
+    # FAULT is also the status of a summary that found errors in the result, which the judgement reports.
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)
@@ -146,6 +150,7 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []
+    # Read our runs as a claim, for the same three quantities. Without a run at the target they claim nothing.
     if missed < len(system.runs):
         ours = claim_of(str(results))
         for quantity, claimed_values, our_values, comparable in (
@@ -172,6 +177,7 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
 def _verdict(judged: list[Judged], missed: int, same_recipe: bool) -> str:
     """Return the verdict on the whole from the verdicts in the comparable quantities."""
     verdicts = {row.equivalence.verdict for row in judged if row.comparable and row.equivalence}
+    # The rules let one of five runs miss the target. With another recipe misses decide nothing, like epochs.
     if DIFFERENT in verdicts or (missed > 1 and same_recipe):
         return DIFFERENT
     return EQUIVALENT if verdicts == {EQUIVALENT} and not missed else UNDECIDED

@@ -129,12 +129,14 @@ class TimedRun:
         config, start, rank, display = self.config, self.start, self.rank, self.display
         # Log, show and save who runs what.
         if self.result_file is not None:
-            provenance.save(config, self.seed, self.result_file, start.epoch or None)
+            provenance.save(config, self.seed, self.result_file, start.epoch or None)  # epoch 0: not resumed
         self.log.submission(config, init_start_ms, (rules.RESUMED,) if start.checkpoint else ())
+        # ``config.division`` is open where the hyperparameters break a rule of the closed division.
         if config.division != config.run.division:
             for name, rule in config.departures.items():
                 display.remark(f"{name}: {rule}; so the log names the open division")
         display.initialising("compiling and warming up on synthetic data")
+        # Refuse ranks that would read the data with different libraries.
         agreement.on_input_library(config, rank.communicator)
         for line in checkpoint.remarks(config):
             display.remark(line)
@@ -163,7 +165,7 @@ class TimedRun:
         # Open the data set. Its files are touched only now.
         self.watch.doing = "opening the data set"
         rank.open_data()
-        hashes = agreement.on_certificate(config, rank.communicator, self.display)
+        hashes = agreement.on_certificate(config, rank.communicator, self.display)  # None: no certificate
         log.samples(config, rank.precision.name, hashes)
         epochs_trained = self.start.epoch
         if epochs_trained:
@@ -178,7 +180,7 @@ class TimedRun:
             log.block_start(first_epoch, evaluated_epoch - epochs_trained)
             for epoch in range(first_epoch, evaluated_epoch + 1):
                 loss = self._train_epoch(epoch, loss_check)
-                if epoch < evaluated_epoch:
+                if epoch < evaluated_epoch:  # that of the evaluated epoch follows the evaluation
                     self._save_checkpoint(epoch)
             epochs_trained = evaluated_epoch
             # Evaluate on the whole validation set.
@@ -208,7 +210,8 @@ class TimedRun:
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> float:
         """Train one epoch and log its images per second over all ranks. Return the mean of the losses that
         this rank has read."""
-        losses: list[float] = []  # about one a second: reading the loss of every step would slow the run down
+        # About one a second, and the last: reading the loss of every step would slow the run down.
+        losses: list[float] = []
 
         def progress(samples: int, loss: float) -> None:
             loss_check.check_loss(epoch, loss)
@@ -240,6 +243,7 @@ class TimedRun:
             checkpoint.remove(self.config)
         if saved_weights.are_asked_for(self.config):
             self.watch.doing = "saving the weights"
+            # This counts only if no evaluation was left to make; else it has been considered already.
             self.best.consider(result.epoch, result.accuracy)
             saved_weights.save(self.config, self.rank, self.seed, self.best)
 

@@ -66,6 +66,7 @@ class NoEffect:
     reason: str
 
 
+# Variables that several rules of WITHOUT_EFFECT name.
 PREALLOCATED = ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT")
 GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", *PREALLOCATED)
 GROUPS = ("MXNET_HOROVOD_NUM_GROUPS",)
@@ -106,6 +107,7 @@ WITHOUT_EFFECT = (
     ),
     NoEffect(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
 )
+"""The rules. ``why_no_effect`` returns the reason of the first one that applies."""
 
 
 def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
@@ -148,9 +150,11 @@ def _other(name: str) -> tuple[str, str, str, str]:
     if name in FIXED:
         meaning = f"{FIXED[name].meaning}; any accepted value means the one that rn50 has"
         return "hyperparameters", "used", meaning, ""
+    # NSOCKET, PGNSOCKET and NFNSOCKET are read as DGXNSOCKET; SOCKETCORES and HT likewise.
     if unused := UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name)):
-        return "run", NO_EFFECT, *unused
+        return "run", NO_EFFECT, *unused  # meaning, reason
     meaning = libraries.MEANINGS.get(name, "")
+    # A framework's name, such as MXNET_..., that no release of it reads.
     for framework in frameworks.every().values():
         names = framework.variables
         if names and (name in names.elsewhere or name.startswith(names.prefix) and name not in names.read):
@@ -172,7 +176,7 @@ def findings(config: Config) -> list[str]:
     if config.run.division != "closed":
         return []
     values, h, epochs = config.as_environment(), config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
-    problems = [*config.labels]
+    problems = [*config.labels]  # such as "demo data set, not an MLPerf result"
     for name, rule in config.departures.items():
         problems.append(f"{name}={values[name]}: {rule}; the log will name the open division")
     if config.is_imagenet and h.eval_period != epochs:
@@ -229,8 +233,8 @@ def _advice(config: Config) -> Iterator[str]:
     if other:
         runs = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
         yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
-    is_open = config.run.quantization == "none" and not config.environment.get("STEP_MODE")
-    if traits.fused and is_open and config.run.device == "gpu":
+    may_fuse = config.run.quantization == "none" and not config.environment.get("STEP_MODE")
+    if traits.fused and may_fuse and config.run.device == "gpu":
         newer = "from compute capability {}.{} on".format(*traits.fused[0])
         yield f"STEP_MODE: not set, so eager; {newer} fused is fastest: --set STEP_MODE=fused"
     yield from named.unchosen(config)
@@ -264,6 +268,7 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
         config = from_environment(named.changed(choice.sourced, changes), choice.document)
     else:
         config, changes = named.read(None), {}
+    # ``changed`` gives the names of ``changes``, and SUBMISSION_PLATFORM, which names them in the log.
     rows = describe(config, named.changed({}, changes))
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:

@@ -126,6 +126,7 @@ class SearchOutcome:
         ]
         if searched.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
+        # Of (text, configuration that it makes) the text.
         return writing.render(searched.base, "with hyperparameters that a search found", rows, values)[0]
 
     # The report
@@ -154,6 +155,7 @@ class SearchOutcome:
         """Return the report's list of data sets, machine, software and options."""
         searched, options = self.search.subject, self.search.options
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
+        # One run speaks for the machine and the data of all.
         first = self.search.journal.result_file(finished[0]) if finished else None
         saved = sidecar.named(sidecar.read(first)) if first else {}
         data = "the same"
@@ -229,6 +231,7 @@ class SearchOutcome:
             evaluations = _evaluations(log if log.exists() else partial_name(log))
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else f"{trial.value:.2f}"
+            # A value from MISSED on only orders the runs that missed the target; it is no number of epochs.
             if trial.value is not None and trial.value >= method.MISSED:
                 value = "missed"
             ended = trial.state + (f": {trial.note}" if trial.note else "")

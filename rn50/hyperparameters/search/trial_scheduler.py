@@ -82,7 +82,7 @@ class TrialScheduler:
         """Record the identity of a new search: configuration, data and options. Raises UserError if the
         folder holds a search of another identity."""
         options = self.options
-        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
+        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None  # bytes by file
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
         identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
         if not self.journal.search:
@@ -174,6 +174,7 @@ class TrialScheduler:
     def _trials_left(self, trials: list[Trial], plan: NextRuns) -> int:
         """Return the largest number of trials that may still begin."""
         begun = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
+        # The trials begun may be over the limit: a later call may set a lower one.
         most = math.inf if self.options.trials is None else max(0, self.options.trials - begun)
         return int(min(plan.most_runs, most))
 
@@ -191,6 +192,7 @@ class TrialScheduler:
         # Until a point is better than the baseline, the winner is taken to be as quick as the quickest point.
         best = None if plan.best == baseline_point else plan.best
         winner = seconds_of.get(best, min(seconds_of.values()))
+        # Another trial, taken to last as long as a run of the winner, and then the confirmation.
         needed = winner + confirmation.duration(baseline, winner, options.seeds_to_confirm, options.workers)
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 

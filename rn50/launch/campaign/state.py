@@ -115,11 +115,13 @@ class Campaign:
             return 0
         if self.target == "none":
             return self.evaluated[-1]
+        # Runs of this campaign tell more than the curve of earlier ones; 0 if neither reached the target.
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         means = {epoch: statistics.mean(top1) for epoch, top1 in self.curve.items()}
         earlier = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
         usual = statistics.median_high(reached) if reached else min(earlier, default=0)
         least = max(usual, self.current.epoch) if self.current else usual
+        # The first evaluation at or after that epoch, and not before the epoch of the current run.
         return next((epoch for epoch in self.evaluated if epoch >= least and usual), self.evaluated[-1])
 
     @property
@@ -130,13 +132,13 @@ class Campaign:
     def seconds_left(self, epochs: float) -> "SecondsLeft":
         """Return the seconds probably left after ``epochs`` epochs of the current run."""
         latest_first = (self.current, *reversed(self.ended))
-        times = [run.epoch_seconds for run in latest_first if run and run.epoch_seconds]
+        times = [run.epoch_seconds for run in latest_first if run and run.epoch_seconds]  # newest first
         if not times:
             return SecondsLeft(None, None)
         of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
         minutes = [run.minutes for run in self.ended if run.minutes]
         of_each = statistics.mean(minutes) * 60 if minutes else self.last_epoch * times[0]
-        others = sum(run.state in (WAITING, STOPPED) for run in self.runs)
+        others = sum(run.state in (WAITING, STOPPED) for run in self.runs)  # a stopped run is made again
         return SecondsLeft(of_run, of_run + of_each * others)
 
 
@@ -156,7 +158,7 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     begun = [(number, run.log) for number, run in enumerate(states, start=1) if run.log]
     number, log = begun[-1] if begun else (0, None)
     saved = sidecar.read(_log(results, number)) if log else {}
-    if log is None or not saved:
+    if log is None or not saved:  # nothing tells its configuration
         return Campaign(results, states)
     run, section = Run(log, saved), sidecar.section(saved, "run")
     target = str(section.get("target", rules.TARGET_ACCURACY))
@@ -173,10 +175,12 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
 
 
 def _log(results: pathlib.Path, number: int) -> pathlib.Path:
+    """Return the file of the log of run ``number``, which counts from 1; the files count from 0."""
     return results / f"result_{number - 1}.txt"
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:
+    """Return the state of a run by its log ``file``, or by the partial log, which grows until the end."""
     for path, state in ((file, ENDED), (partial_name(file), RUNNING)):
         if path.exists():
             try:
@@ -185,9 +189,11 @@ def _run(number: int, file: pathlib.Path) -> RunState:
                 if state == ENDED:
                     raise
                 return RunState(number, RUNNING)  # its first record is being written
+            # A run that was ended early has stopped its clock, but its log keeps the name of a partial one.
             if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
                 state = STOPPED
             epoch = len(log.by_key.get("epoch_stop", ()))
+            # rn50 logs {"throughput": ..., "train_loss": ...} after each epoch.
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
             begin, end = log.run_start_ms, log.events[-1].time_ms
@@ -208,7 +214,10 @@ def _run(number: int, file: pathlib.Path) -> RunState:
 
 
 def _evaluated(h: Mapping[str, Any], target: str) -> tuple[int, ...]:
+    """Return the epochs after which a run with the saved hyperparameters ``h`` evaluates. Empty: ``h`` lacks
+    one of the three numbers, or has an impossible one."""
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
+    # All three may be 0 here: an offset of 0 is common. A period of 0 is refused below.
     numbers = [value for value in values if isinstance(value, int) and (value == 0 or EPOCHS.holds(value))]
     if len(numbers) < len(values) or not numbers[2]:
         return ()

@@ -31,6 +31,7 @@ FORMATS: dict[str, Any] = {"png": {"Software": files.MARK}, "svg": {"Creator": f
 FORMATS["pdf"] = {"Creator": files.MARK, "CreationDate": None}
 """Format of a picture -> metadata of its file: our mark, and no date, so that equal pictures are equal
 files."""
+# Placeholder colours: #ab00NN is that of series NN, #ab04NN that of part NN of a run's time (``time_parts``).
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
@@ -86,11 +87,11 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
     """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are
     marks without a line, because the accuracy between them is unknown. ``expected`` maps epochs to the lowest
     and highest expected accuracy, which are drawn as a bar behind the marks."""
-    ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
+    ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]  # the last x of each curve
 
     def draw(axes: Axes) -> None:
         for epoch, (low, high) in expected.items():
-            if epoch <= max(ends, default=0):
+            if epoch <= max(ends, default=0):  # no bars beyond the last evaluation
                 axes.plot([epoch] * 2, [100 * low, 100 * high], color=_GRID, linewidth=9, zorder=1)
         for curve in curves:
             colour, marker = _colour(curve.series), MARKERS[curve.series % SERIES]
@@ -106,7 +107,7 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
         position: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "verticalalignment": "bottom"}
         axes.text(0.01, target, f"target {target:g} %", color=_TARGET, fontsize=8, **position)
         _scale(axes, ends)
-        axes.set_ylim(top=max(axes.get_ylim()[1], target + 5))
+        axes.set_ylim(top=max(axes.get_ylim()[1], target + 5))  # room for the name of the target
         axes.set(xlabel=x_label, ylabel="top-1, %")
 
     return _svg(draw, f"top-1 accuracy over {x_label}")
@@ -227,6 +228,7 @@ def field(
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
         ringed = [point for point in points if point.own]
         scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
+        # The x axis is always logarithmic, the y axis only with ``log_y``.
         for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
             set_scale("log")
             low, high = axis.get_view_interval()
@@ -238,6 +240,7 @@ def field(
         axes.set(xlabel=x_label, ylabel=y_label, ylim=(None if log_y else 0, None))
 
     text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
+    # Give <a xlink:href="#PowerEdge-X"> its target as title, and make the Tab key pass over it.
     return re.sub(r'<a xlink:href="#([^"]*)">', r'<a tabindex="-1" href="#\1"><title>\1</title>', text)
 
 
@@ -293,7 +296,7 @@ def _colour(series: int) -> str:
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """Return at most ``MOST_POINTS`` points: equally spaced ones, and the last."""
-    step = -(-(len(points) - 1) // (MOST_POINTS - 1))
+    step = -(-(len(points) - 1) // (MOST_POINTS - 1))  # rounded up
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
@@ -302,7 +305,7 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: st
     ``label`` and ``role`` are for readers of the page who do not see it."""
     drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
     draw(drawn.add_subplot())
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # None leaves an entry out
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
         drawn.savefig(stream, format="svg", transparent=True, metadata=nothing)
@@ -310,5 +313,6 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: st
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
     text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda match: _COLOURS[match.group()], text)
+    # <svg height="206pt" version="1.1" viewBox="0 0 324 206" ...>: keep the viewBox, drop the size.
     opening = rf'<svg \1 role="{role}" aria-label="{label}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

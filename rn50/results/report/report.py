@@ -92,7 +92,7 @@ def render(
     environment.filters["number"] = recipes.number
     environment.filters["minutes"] = minutes
     environment.filters["link"] = lambda file: _link(file, folder)
-    references = rulesets[-1] if rulesets else rules.RULESETS[-1]
+    references = rulesets[-1] if rulesets else rules.RULESETS[-1]  # without any: the newest
     pages = []
     for system in systems:
         pages.append(_system(system, rulesets, references))
@@ -118,25 +118,27 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     """Return the variables of the template for one system. ``references`` is the ruleset whose reference
     convergence points stand beside its hyperparameters."""
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
-    files = [run.file for run in system.runs]
+    logs = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
     losses = [plots.Curve(run.losses, run.series, run.faint) for run in runs]
     hyperparameters = recipes.read(system.runs, references, system.accelerators)
     last_epoch = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
     schedule = recipe.learning_rates(hyperparameters.columns[0].recipe, last_epoch)
-    verdicts = compliance.check(files, rulesets) if rulesets else []
-    by_file = {file: [verdict for verdict in verdicts if verdict.file == file] for file in files}
+    verdicts = compliance.check(logs, rulesets) if rulesets else []
+    by_file = {file: [verdict for verdict in verdicts if verdict.file == file] for file in logs}
     timed = [run for run in runs if run.times]
+    # Field of RunTimes -> its docstring, which is the name of the part on the page.
     names = docstrings.of_attributes(timing.RunTimes).items()
     seconds = {name: [getattr(run.times, field) or 0.0 for run in timed] for field, name in names}
     parts = {name: run_seconds for name, run_seconds in seconds.items() if any(run_seconds)}
     evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
     expected = header.curve(system.runs[0].header)
+    # A valid score allows a run that missed; the page then explains why the official checker fails it.
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
-        "folder": shlex.quote(str(files[0].parent)),
+        "folder": shlex.quote(str(logs[0].parent)),
         "runs": runs,
         "head": what_ran.head(system.runs),
         "expected": bool(expected),
@@ -168,12 +170,13 @@ def _part_in_score(run: RunScore, system: SystemScore) -> str:
     """Return whether a run counts in the score, and why not, in words."""
     if run.kept:
         return "in the score" if system.valid else "in the mean"
-    if system.olympic_minutes is None:
+    if system.olympic_minutes is None:  # no score: too few runs, or too few at the target
         return "-" if run.converged else "did not converge"
     if not run.in_set:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
+    # A run of the set that converged is left out of the mean only as its fastest or its slowest.
     kept = [other.log.minutes or 0.0 for other in system.runs if other.kept]
     return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
@@ -234,6 +237,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
         "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
+        # Without the label of demo data, which stands at the top of the page.
         "cautions": [[c for c in pair.cautions if rules.NOT_A_RESULT not in c] for pair in comparisons],
         "correction": compare.correction(comparisons),
     }
