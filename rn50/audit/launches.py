@@ -25,14 +25,16 @@ from rn50.results.parse import ResultLog
 from rn50.terminal import counted
 
 GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
-"""Possible gaps of a script, in lengths of a run. Likelihoods are arrays with an entry for each of them."""
+"""Possible gaps of a script, in lengths of a run: from 0.001 to 60 of them, each 2 % above the last.
+Likelihoods are arrays with an entry for each of them."""
 JITTER, JITTER_S = 0.05, 1.0
-"""Standard deviation of the gaps of a script: a fraction of the gap, and seconds. Gaps of scripts in
-published results vary by 0.1 to 8 %."""
+"""Standard deviation of the gaps of a script: a fraction of the gap, and seconds, of which ``_jitter`` takes
+the root of the sum of squares. Gaps of scripts in published results vary by 0.1 to 8 %."""
 MOST_LEFT_OUT = 5
 """Most runs in one hole whose length still tells their number; the lengths of more lie too close together."""
 LEFT_OUT = 0.4
-"""Probability that a gap is a hole, if runs were left out."""
+"""Probability that a gap is a hole, if runs were left out; and that a hole of a number of runs has room for
+one more."""
 STARTED_AGAIN, STARTED_AGAIN_LARGE = 0.06, 0.5
 """Probability that a gap is a pause, in published results; in those of large systems, whose runs wait for the
 machine."""
@@ -43,8 +45,8 @@ LATER = 0.2
 STEADIEST = 0.004
 """Smallest standard deviation of the length of a run that was left out, as a fraction of the length."""
 SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
-"""(factor of this standard deviation, probability): the run was made on the day of the other runs, on another
-day, or on another machine."""
+"""(factor of the standard deviation of the length, probability): the run that was left out was made on the
+day of the other runs, on another day, or on another machine."""
 SHORTEST, LONGEST = 0.03, 1e4
 """Shortest and longest pause, in lengths of a run. All octaves between them are equally likely."""
 SUSPECT, SUSPECT_LARGE = 10.0, 300.0
@@ -66,7 +68,7 @@ Trial = tuple[int, int]
 """Number of a run as counted by the script that made it, and number of runs that the script announced."""
 _Gap = tuple[ResultLog, ResultLog, float, bool]
 """Logs of the runs before and after a gap, the gap in lengths of a run, and True if the script's count
-explains it."""
+(``Trial``) explains it: no run can have been left out in it."""
 
 
 def trials(runs: RunSet) -> Evidence | None:
@@ -82,10 +84,12 @@ def trials(runs: RunSet) -> Evidence | None:
         # (k, n) is trial k of n.
         rarer = [(k - 1, n) for (k, n), times in sorted(tally.items()) if k > 1 and times > tally[k - 1, n]]
         missing = [f"trial {number} of {announced}" for number, announced in rarer]
+    # Every run is the first of several announced: each call of the script lacks its second.
     numbers = [number for number, announced in tally.elements() if announced > 1]
     if len(numbers) > 1 and {*numbers} == {1}:
         missing.append(f"trial 2 after each of {len(numbers)} runs that are trial 1")
     text = ", ".join(f"{trial[0]} of {trial[1]}" if trial else "-" for trial in counts)
+    # Those after the last are only told: nothing says that they were made.
     text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
     if missing:
         return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
@@ -101,10 +105,13 @@ def _left_out(runs: RunSet) -> list[str]:
     """Return phrases on the trials that are missing before or between the runs, if no two runs overlap."""
     unfinished = {run.log.trial for run in runs.unfinished}
     missing: list[str] = []
-    before: ResultLog | None = None
+    before: ResultLog | None = None  # log of the run before, None for the first run
     for log in runs.logs:
+        # Nothing is said of the trials between a run without a count and the next run.
         if log.trial and (before is None or before.trial):
+            # Where a call of the script begins, its trials from 1 on should stand before this run.
             numbers, where = range(1, log.trial[0]), f"before {log.path.name}"
+            # The call goes on: only the trials between the two runs can be missing.
             if before and (between := _between(before.trial, log.trial)) is not None:
                 numbers, where = between, f"between {before.path.name} and {log.path.name}"
             if left_out := [number for number in numbers if (number, log.trial[1]) not in unfinished]:
@@ -115,14 +122,15 @@ def _left_out(runs: RunSet) -> list[str]:
 
 def not_here(runs: RunSet) -> str:
     """Return a phrase on the trials after the last run that its script announced; empty if there are none."""
+    # number of runs announced -> the highest trial, which sorting puts last
     last = {announced: number for number, announced in sorted(_all_trials(runs))}
     rest = {announced: range(number + 1, announced + 1) for announced, number in last.items()}
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
 
 
 def numbers(runs: RunSet) -> Evidence | None:
-    """Test "file numbers": compare the numbers in the names of the files with each other and with the clock.
-    None for fewer than three numbers."""
+    """Test "file numbers": compare the numbers in the names of the files with each other (is one absent?) and
+    with the clock (do they rise with it?). None for fewer than three numbers."""
     names = runs.numbers
     if len(names) < 3:
         return None
@@ -132,8 +140,10 @@ def numbers(runs: RunSet) -> Evidence | None:
     if absent := sorted({*range(min(names), max(names) + 1)} - present):
         text = f"no {_listed(absent)} among the numbers {min(names)} to {max(names)}"
         return Evidence("file numbers", True, text, len(absent))
+    # ``names`` is in the order of the clock, so these are the places by the clock of the ascending numbers.
     order = [names.index(number) for number in sorted(names)]
     listed = ", ".join(map(str, names))
+    # Gaps without an overlap, and nearly the same, are those of one script.
     steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
@@ -146,8 +156,10 @@ def numbers(runs: RunSet) -> Evidence | None:
 
 def _is_rearranged(order: Sequence[int]) -> bool:
     """Return True unless ``order``, a permutation of 0 to n - 1, is a rotation of the ascending order, a
-    reversal of a rotation, or the ascending order with one number moved."""
+    reversal of a rotation, or the ascending order with one number moved. Harmless files are numbered in these
+    ways too."""
     n = len(order)
+    # From each number to the next, and from the last to the first: 1 in a rotation, -1 in a reversed one.
     steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
     rests = ([number for number in order if number != moved] for moved in order)
     return steps not in ({1}, {n - 1}) and not any(sorted(rest) == rest for rest in rests)
@@ -159,7 +171,8 @@ def seeds(runs: RunSet) -> Evidence | None:
     if len(runs.logs) < 3:
         return None
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
-    # Libraries use only the lower 32 bits of a seed; some submissions set only bits above them.
+    # Libraries use only the lower 32 bits of a seed; some submissions set only bits above them, which are
+    # compared whole.
     for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
         if len(same) > 1:
             text = f"seed {same[0][0]} in {' and '.join(name for _, name in same)}"
@@ -168,6 +181,7 @@ def seeds(runs: RunSet) -> Evidence | None:
         return not_tested("seeds", f"{without[0]} has no number as its seed")
     in_order = sorted(seed for seed, _ in logged)
     steps = [after - before for before, after in itertools.pairwise(in_order)]
+    # All steps but one are 1, at least two of them, and that one leaves out a few seeds.
     if steps.count(1) == len(steps) - 1 > 1 and max(steps) <= MOST_LEFT_OUT:
         absent = in_order[steps.index(max(steps))] + 1
         return Evidence("seeds", True, f"they count up by 1, and {absent} is not there", 1)
@@ -179,9 +193,10 @@ def holes(runs: RunSet) -> Evidence | None:
     so much longer than the others' that it fills such a gap. None for fewer than three runs."""
     if len(runs.logs) < 3:
         return None
-    long, remarks = _long(runs), list[str]()
+    long, remarks = _long(runs), list[str]()  # phrases that stand out, and such as only explain
     gaps: list[_Gap] = []
     logs = [run.log for run in runs.unfinished]
+    # (file, first second, last second) of each unfinished run, by its records
     partial = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
     explained = _explained(runs)
     for i, (before, after) in enumerate(itertools.pairwise(runs.logs)):
@@ -194,8 +209,9 @@ def holes(runs: RunSet) -> Evidence | None:
             gaps.append((before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
         else:
             remarks.append(f"{before.path.name} and {after.path.name} overlap")
-    stands_out, text, *figures = _weighed(runs, gaps)
+    stands_out, text, *figures = _weighed(runs, gaps)  # figures: [ratio, p], or nothing
     text = "; ".join([*long, text, *remarks])
+    # The figures are of the gaps: they are left out where only the logs of long runs stand out.
     figures = figures if stands_out or not long else []
     return Evidence("launch gaps", bool(long) or stands_out, text, *figures)
 
@@ -212,7 +228,8 @@ def _weighed(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
         return False, f"{what}: gaps say nothing"
     paused, left_out, numbers = _likelihoods(runs, gaps, explained)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
-    likeliest = int(np.argmax(left_out))
+    likeliest = int(np.argmax(left_out))  # index in GAPS of the gap of the script
+    # The gaps in which at least one run was left out, each with that number.
     holes = [(*gap, n[likeliest]) for gap, n in zip(gaps_of_runs, numbers, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         usual = statistics.median(gaps)
@@ -242,12 +259,13 @@ def _explained(runs: RunSet) -> list[bool]:
         announced = after[1] if before and after else 0
         goes_on.append(between is not None and all((trial, announced) in unfinished for trial in between))
         begins_anew.append(between is None and announced > 1)
+    # In ``goes_on`` the gap i stands at i + 1, so the slice holds the gaps before it, itself and behind it.
     return [goes_on[i + 1] or (anew and any(goes_on[i : i + 3])) for i, anew in enumerate(begins_anew)]
 
 
 def _long(runs: RunSet) -> list[str]:
     """Return phrases on the runs whose initialisation or ending exceeds the shortest of the set by more than
-    ``MUCH_LONGER``, so that a run that was left out may hide in it."""
+    ``MUCH_LONGER`` lengths of a run, so that a run that was left out may hide in it."""
     phrases = []
     for log, outside in zip(runs.logs, runs.outside_clock, strict=True):
         for i, where in enumerate(("before run_start", "after run_stop")):
@@ -259,21 +277,30 @@ def _long(runs: RunSet) -> list[str]:
 
 
 def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]) -> tuple[Any, Any, Any]:
-    """Return the logarithm of the likelihood of ``gaps`` if no run was left out, that if runs were left out,
-    and for each gap the likeliest number of runs left out in it. All are arrays with an entry for each of
-    ``GAPS``. No run was left out in a gap that is ``explained``; it tells only the script's gap."""
+    """Return the logarithm of the likelihood of ``gaps`` (in lengths of a run) if no run was left out, that
+    if runs were left out, and for each gap the likeliest number of runs left out in it; ``MOST_LEFT_OUT`` + 1
+    stands for more. All are arrays with an entry for each of ``GAPS``. No run was left out in a gap that is
+    ``explained``; it tells only the script's gap.
+
+    A gap is regular (that of the script), a pause (the script was started again), or the hole of a number of
+    runs."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
     for gap, is_explained in zip(gaps, explained, strict=True):
         regular = _normal(gap, GAPS, _jitter(runs))
+        # All octaves of a pause are equally likely. One not clearly longer than the gap of the script is no
+        # pause: nearly 0, of which a logarithm can still be taken.
         pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
+        # The densities of a hole of 1, 2, ... ``MOST_LEFT_OUT`` runs, and last of more runs.
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
         more = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
         by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(more, 4 * pause, 0))
         without = np.log((1 - again) * regular + again * pause)
+        # If runs were left out, a gap without any is regular, and hardly ever a pause.
         none = (1 - LEFT_OUT) * regular + 3e-3 * pause
         paused += without
         left_out += without if is_explained else np.log(none + LEFT_OUT * sum(by_number))
+        # Index 0 of the list is no run, index n is n runs, so that the index of the largest is the number.
         some = (LEFT_OUT * (not is_explained) * likelihood for likelihood in by_number)
         numbers.append(np.argmax([none, *some], axis=0))
     return paused, left_out, numbers
@@ -282,10 +309,12 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool])
 def _density(runs: RunSet, hole: float, number: int) -> Any:
     """Return the probability density of a ``hole``, in lengths of a run, that ``number`` runs left: an array
     with an entry for each of ``GAPS``. The density is a mixture over the number of runs that needed one
-    evaluation more, the time of that evaluation, and ``SPREADS``."""
+    evaluation more, the time up to that evaluation (a step as usual, or half a one), and ``SPREADS``. It is
+    multiplied by the probability that a hole has room for just this number."""
     density, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
         probability = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
+        # The runs, a gap of the script behind each and one before them, and the additional evaluations.
         mean = number * (1 + GAPS) + GAPS + later * steps
         for factor, weight in SPREADS:
             deviation = math.sqrt(number) * np.hypot(factor * spread, math.sqrt(2) * _jitter(runs))
@@ -330,7 +359,8 @@ def _log_mean(logarithms: Any) -> float:
 
 
 def _between(before: Trial | None, after: Trial | None) -> range | None:
-    """Return the numbers between two trials of one call of a script; None if they cannot be of one call."""
+    """Return the numbers between two trials of one call of a script, empty if they follow each other; None if
+    they cannot be of one call."""
     if before and after and before[1] == after[1] and before[0] < after[0]:
         return range(before[0] + 1, after[0])
     return None

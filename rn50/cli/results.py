@@ -23,6 +23,7 @@ verb = group.main.under("Results and weights", group.CleanedUpVerb)
 
 def _results(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return completions of the name of a published result, or of a path if no name begins so."""
+    # Reference convergence points (rcp/...) are no results: they have epochs, but no minutes.
     names = [name for name in sources(context, argument, incomplete) if not name.value.startswith("rcp/")]
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -72,8 +73,9 @@ def reproduce(
     from rn50.settings import document
 
     base = document.find(base_name) if base_name else None
-    console = Terminal(stderr=as_json)
+    console = Terminal(stderr=as_json)  # stdout is for the JSON alone
     if dry_run:
+        # ``plan`` writes the configuration that it examines; of a dry run none stays.
         with tempfile.TemporaryDirectory() as temporary:
             outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
         rows = (*display.planned(outcome), *display.found(outcome))
@@ -190,11 +192,11 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """
     from rn50.audit import audit
 
-    unread: list[UserError] = []
+    unread: list[UserError] = []  # ``audit`` adds an error for each set with an unreadable log
     try:
         with counting("auditing") as progress:
             report = audit.audit(paths, progress, unread)
-    except UserError as error:
+    except UserError as error:  # it ends the audit, so the sets before it are named here
         raise UserErrors(*unread, error) from error
     if not report.audits:
         raise UserErrors(*unread)

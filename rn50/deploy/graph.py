@@ -88,7 +88,7 @@ class _Graph:
         sides = {"kernel_shape": [convolution.kernel] * 2, "strides": [convolution.stride] * 2}
         attributes: dict[str, Any] = {**sides, "pads": [convolution.padding] * 4}
         weight = f"{convolution.name}_weight"
-        if self._fold:
+        if self._fold:  # (Wx - mean) scale + beta = (scale W)x + (beta - mean scale), in float64
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm.values())
             scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
@@ -108,7 +108,9 @@ class _Graph:
         """
         mean = self._constant("mean", np.reshape(rules.MEAN, (3, 1, 1)))
         std = self._constant("std", np.reshape(rules.STD, (3, 1, 1)))
+        # Batch and channels are taken whole: their region begins at 0 and ends at 1.
         begins, ends = (self._constant(f"outer_{n}", np.array([n, n])) for n in (0, 1))
+        # Pixels to add before and behind each of N, C, H, W.
         edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
         output = self._constant("output_sides", np.array([size, size]), np.int64)
         nchw = self._node("Cast", self._node("Transpose", images, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)

@@ -99,8 +99,10 @@ def parse(name: str, content: bytes) -> Model:
         counts = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
         raise UserError(name, f"{counts}, expected one of each", REMEDY)
     facts = {entry.key: entry.value for entry in proto.metadata_props}
+    # A model of others may lack the facts of ours: a valid 1 stands for each that is missing in this check.
     weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
     images, logits = _type_and_shape(inputs[0]), _type_and_shape(proto.graph.output[0])
+    # Such as "float32 (?, 3, 224, 224)".
     square = re.fullmatch(r"float32 \(\?, 3, (\d{1,9}), \1\)", images)
     size = int(square[1]) if square else None
     is_normalised = size in range(1, weights_file.FACTS["image_size"] + 1)
@@ -134,8 +136,8 @@ def int8_operators(proto: Any) -> tuple[int, int]:
 
 
 def session(model: Model, threads: int, provider: str = CPU) -> Any:
-    """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load
-    it."""
+    """Return an ``onnxruntime.InferenceSession`` of a model, which computes in ``threads`` threads. Raises
+    UserError if ONNX Runtime cannot load it."""
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = SILENT
     settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
@@ -150,6 +152,7 @@ def logits_function(model: Model, threads: int) -> Run:
 
     def logits(images: np.ndarray) -> np.ndarray:
         options = onnxruntime.RunOptions()
+        # ONNX Runtime looks at ``terminate`` while it runs, and then raises an error.
         limit = threading.Timer(LIMIT_S, setattr, (options, "terminate", True))
         limit.start()
         try:
@@ -172,6 +175,7 @@ def faults(name: str, action: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # All its errors are classes of one module, without a base class of their own.
         if type(error).__module__ != onnxruntime.capi.onnxruntime_pybind11_state.__name__:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -137,7 +137,7 @@ def _claim(source: Origin, runs: Iterable[tuple[float | None, float | None]], **
     Hyperparameters that the result does not log are taken from the recipe that ``rn50 borrow --suggest``
     ranks first for its batch size. Raises UserError if no run reached the target.
     """
-    complete = [run for run in runs if all(run)]
+    complete = [run for run in runs if all(run)]  # both numbers are known
     if not complete:
         raise UserError(source.name, "no run of it reached the target", f"give another result: {FORMS}")
     epochs, minutes = map(list, zip(*complete, strict=True))

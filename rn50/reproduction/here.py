@@ -29,12 +29,12 @@ from rn50.settings.variables import Variable
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "STEP_MODE", "DGXNGPU", "DGXNNODES")
-"""Variables that decide the speed. They are shown, as the hyperparameters are."""
+"""Variables that decide the speed. They are shown in ``Here.values``, as the hyperparameters are."""
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables other than the hyperparameters on which the epochs depend."""
 _GUESSED = {"EVAL_OFFSET", "EVAL_PERIOD", "NUMEPOCHS", "DECAY_EPOCHS"}
 """Hyperparameters that no log has. For a published result they are guessed from the epochs of its
-evaluations."""
+evaluations. Where the runs saved their variables, those count in place of the guess."""
 
 
 class Here(NamedTuple):
@@ -83,7 +83,7 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
     prediction = None
     if base:
         ranks = of_document(base).ranks
-        # The multiple of the number of ranks that is nearest to the claim's batch size.
+        # The multiple of the number of ranks that is nearest to the claim's batch size, but not 0.
         batch_size = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
         borrowed = borrow.borrow(claim.origin, base, batch_size)
         text, prediction = borrowed.text, borrowed.prediction
@@ -95,6 +95,7 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
     if not file.exists():
         files.write(file, text.encode("utf-8", "surrogateescape"), remedy="give another --output")
     document = Document(file)
+    # The file was there, with another text: somebody's edits, or a stranger's file.
     if document.text != text:
         _refuse_commands(document)
     config = named.Choice(document).config
@@ -143,8 +144,11 @@ def _changed(claim: Claim, config: Config) -> list[str]:
     guessed = _GUESSED if saved else ()
     texts = ((name, text) for name, text in claim.origin.values.items() if name not in guessed)
     logged = {name: Variable.write(VARIABLES[name].read(text)) for name, text in texts}
+    # Name -> text of every variable that decides the epochs, here and there. What the logs say goes before
+    # what the runs saved, and that before the default.
     ours = {**dict.fromkeys((*writing.GROUP, *_TASK), "not set"), **config.as_environment()}
     theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
+    # BATCHSIZE is that of a rank: ``_differences`` compares the global batch size.
     names = [name for name in theirs if ours[name] != theirs[name] and name != "BATCHSIZE"]
     if config.run.initial_weights and "INITIAL_WEIGHTS" not in names:  # files of one name may differ
         names.append("INITIAL_WEIGHTS")
@@ -154,6 +158,7 @@ def _changed(claim: Claim, config: Config) -> list[str]:
 def _differences(
     claim: Claim, config: Config, machine: Machine, same_machine: bool, same_data: bool
 ) -> Iterator[str]:
+    """Yield the phrases of ``Here.differences``. Of different machines the ranks are not compared again."""
     if not same_machine:
         count, what = claim.accelerators or "an unknown number of", claim.accelerator or "accelerators"
         ours = f"{config.ranks} x {machine.gpus[0].name}" if machine.gpus else machine.processor

@@ -19,8 +19,8 @@ def is_finished(run: Run) -> bool:
 
 
 def shared(variables: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``variables`` whose values are the same in all runs of a configuration, whose variables are
-    ``configured``."""
+    """Return those of a run's ``variables`` that are the same in all runs of a configuration, which has the
+    variables ``configured``: not those of one run alone, like its seed and its log."""
     # With DALI_THREADS=0, the run chooses the number of threads, and saves its choice.
     ignored = RUNS_OWN_NAMES | ({"DALI_THREADS"} if configured.get("DALI_THREADS") == "0" else set())
     return {name: value for name, value in variables.items() if name not in ignored}
@@ -38,6 +38,7 @@ def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: S
         faults = [] if is_finished(run) else ["is no finished run"]
         if not saved and (configured or os.path.lexists(sidecar_file)):
             faults.append(f"{sidecar_file.name} beside it is missing, or not what rn50 saves")
+        # What the run saved, and what is asked for; without the latter it is compared with itself.
         facts = [shared(variables, configured) for variables in (saved, configured or saved)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")

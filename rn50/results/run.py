@@ -139,6 +139,7 @@ def read_folders(
 def _read_of_benchmark(file: pathlib.Path) -> Run:
     """Read a run. Raise UserError, as ``read_log`` does, also for a run of another benchmark."""
     timed_run = read_run(file)
+    # A log that does not name its benchmark (None) passes.
     if timed_run.log.benchmark not in (None, rules.BENCHMARK):
         remedy = f"give logs of {rules.BENCHMARK} alone, leave this file out"
         raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
@@ -152,6 +153,7 @@ def median_set(runs: Sequence[Run]) -> list[int]:
     if len(runs) <= rules.RUNS:
         return list(range(len(runs)))
     in_time = sorted(range(len(runs)), key=lambda i: runs[i].log.run_start_ms or 0)
+    # Every window of five in the order of time.
     sets = [in_time[first : first + rules.RUNS] for first in range(len(runs) - rules.RUNS + 1)]
     return sorted(sets, key=lambda indices: _minutes(indices, runs))[len(sets) // 2]
 

@@ -53,7 +53,7 @@ def path(config: Config) -> pathlib.Path:
 
 def peek(config: Config) -> tuple[int, str]:
     """Return (epoch, SHA-256 of the configuration) of the checkpoint beside the log. Return 0 and the SHA-256
-    of ``config`` if there is no usable checkpoint."""
+    of ``config``, which nothing refuses, if there is no usable checkpoint."""
     with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
         with _opened(path(config)) as opened:
             facts = opened.metadata() or {}
@@ -64,6 +64,7 @@ def peek(config: Config) -> tuple[int, str]:
 @contextlib.contextmanager
 def _opened(file: pathlib.Path) -> Iterator[Any]:
     """Yield a safetensors file, opened for reading. Raises as ``files.open_regular`` does."""
+    # safetensors takes a path alone: that of the descriptor leads to the very file that was checked here.
     with (
         files.open_regular(file, _REMEDY) as stream,
         safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
@@ -115,7 +116,7 @@ def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
     arrays = {**weights, **momentum, **_statistics_of_ranks(weights, communicator)}
     if communicator.rank == 0 and epoch >= peek(config)[0]:
         facts = {
-            "file": files.MARK,
+            "file": files.MARK,  # so that a later checkpoint may replace this one
             "configuration": config.sha256,
             "seed": str(seed),
             "epoch": str(epoch),

@@ -100,7 +100,7 @@ class Rank:
 
     def open_data(self) -> None:
         """Open the data set. Before this call no file of it may be opened, its index included."""
-        self._data = {split: self.open(self.config, split) for split in get_args(Split)}
+        self._data = {split: self.open(self.config, split) for split in get_args(Split)}  # train and val
 
     def begin_after(self, epoch: int, seed: int) -> None:
         """Continue as if this rank had trained ``epoch`` epochs: learning rates go on from their last step,
@@ -139,7 +139,7 @@ class Rank:
                 if previous_loss is not None and time.perf_counter() - self._last_report > PROGRESS_SECONDS:
                     self._last_report = time.perf_counter()
                     progress(samples, self.engine.mean(previous_loss))
-                    batches.check_labels()
+                    batches.check_labels()  # raises UserError for a label that is no class
                 previous_loss = loss
             batches.check_labels()
             self.engine.wait()
@@ -156,6 +156,7 @@ class Rank:
         with self.communicator.lost_rank_named():
             for batch in batches.epoch():
                 self.steps += 1
+                # All ranks have as many batches as the largest shard; the last of a smaller one may be empty.
                 if batch.samples:
                     correct = correct + self.engine.correct(batch)
                     total += batch.samples
@@ -180,6 +181,7 @@ class Rank:
     @property
     def waits_for_data(self) -> bool:
         """True while a loop waits for the input library to finish its next batch."""
+        # The watchdog's thread reads this, while the rank's own may open or drop batches: hence the copy.
         return any(batches.waiting for batches in list(self._data.values()))
 
     def weights(self) -> dict[str, np.ndarray]:

@@ -97,6 +97,7 @@ def file_of(system: str) -> Path:
 
 def system_of(file: Path) -> str:
     """Return the name of the system that a file configures, by the rule of ``configs/start.sh``."""
+    # A file of another name configures the system of that name.
     return file.stem[len("config_") :] if file.stem.startswith("config_") else file.stem
 
 
@@ -146,6 +147,7 @@ def source(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     bytes or takes longer than ``TIME_LIMIT_S``.
     """
     status, output, complaint = _shell(path.resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **environ})
+    # Without a failure ``env`` prints at least PATH, unless the file left the shell before.
     if status == 0 and not output:
         status, complaint = 1, "it ends the shell"
     if status != 0:
@@ -158,6 +160,8 @@ def source(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
     """Have a shell source a file. Return (exit status, variables as ``env -0`` prints them, last line of
     standard error). Whatever the file started is killed at the end."""
+    # ``ulimit -f`` counts KiB. ``set -a`` exports every variable, so that ``env`` prints it. With ``CDPATH``
+    # a ``cd`` of the file may lead elsewhere. ``command -p`` finds ``env`` whatever PATH the file sets.
     prepare = f"ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH"
     script = f'{prepare}; . "./$1" >/dev/null || exit; command -p env -0'
     # The output goes into files, because ulimit does not limit a pipe.
@@ -183,6 +187,7 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
         if status == -signal.SIGXFSZ:
             return status, "", f"it prints more than {MOST_PRINTED:,} bytes"
         out.seek(0)
+        # The end suffices: only the last line is returned.
         err.seek(max(0, err.seek(0, os.SEEK_END) - 1000))
         complaints = err.read().decode(errors="replace").strip().splitlines()
         return status, out.read().decode(errors="surrogateescape"), complaints[-1] if complaints else ""

@@ -32,6 +32,7 @@ logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
 """Code that runs the seed checker, which is no program of its own, on the logs in the folder of its first
 argument."""
+# Lines of checkers are LEVEL - TEXT, as in "INFO - CHECKS FAILED.".
 _PASSED = re.compile(
     "INFO - (ALL CHECKS PASSED.|.*RCP test PASSED|PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !|SEEDS PASSED|"
     "  System description checker passed for.*)"
@@ -59,14 +60,16 @@ _REFUSALS = {
     r"ERROR - Incorrect number of files in .* found (\d+), expected (\d+)": r"\1 result files, \2 are wanted",
     r"ERROR -  (\d+) files do not comply": r"\1 files do not comply, and only one may",
 }
-"""Reason in the output of the package checker -> reason in our finding."""
+"""Reason in the output of the package checker, as in "ERROR - Incorrect number of files in dir, or wrong file
+names in directory DIR, found 4, expected 5" -> reason in our finding."""
 _ONLY_OTHERS_ERRORS = "the checker found errors; they are those of the checkers it runs"
 """End of our finding if the package checker gives no reason of its own."""
 
 
 def only_says_not_imagenet(finding: Finding) -> bool:
-    """Return True for a finding that only says that the runs are not of the benchmark: their label, the
-    verdict on their convergence, and the refusal of the package checker because of the two."""
+    """Return True for a finding that only says that the runs are not of the benchmark, which ``package`` lets
+    pass for the demo: their label, the verdict on their convergence, and the refusal of the package checker
+    because of the two."""
     return (
         finding.rule == _TRAINS_IMAGENET
         or finding.rule.startswith(_CONVERGENCE.rule)
@@ -87,7 +90,7 @@ class _Checker:
     explain: Callable[["_Job", list[str]], Iterator[Finding]]
     """Function that yields the findings from the lines of a checker that refused a system."""
     option: str = "training"
-    """Argument before the ruleset."""
+    """Argument before the ruleset: the kind of benchmark, or an option whose value the ruleset is."""
 
 
 class _CrashError(Exception):
@@ -123,7 +126,8 @@ class _Job:
             return [self.finding(ERROR, message, remedy)]
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:
-        """Return a finding on the folder or file that the checker checks."""
+        """Return a finding on the folder or file that the checker checks. In the message, paths of the copy
+        become those of the original."""
         file = getattr(self.place, self.checker.part)
         message = message.replace(str(self.copy.organisation), str(self.place.organisation))
         return Finding(severity, file, None, self.checker.rule, message, remedy)
@@ -139,6 +143,7 @@ class _Job:
         status, printed = checkers.run(self.checker.code, str(checked), *options, cwd=checked.parent)
         lines = [line for line in printed.splitlines() if line.removeprefix("INFO - ").strip(" -")]
         last = lines[-1] if lines else "it wrote nothing"
+        # A traceback and a failed exit status are a crash, whatever the last line says.
         has_traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
         crashed = has_traceback and status != 0
         if _PASSED.fullmatch(last) and not crashed:
@@ -181,7 +186,7 @@ def check_tree(
     ``logs`` are those of the system, ``label`` is the label of its runs, and ``count`` is called at the end
     of each checker.
     """
-    findings = _description(place, logs)
+    findings = _description(place, logs)  # our own rules come first, the official checkers below
     if label:
         problem, remedy = f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
         findings.append(Finding(ERROR, logs[0].path.parent, None, _TRAINS_IMAGENET, problem, remedy))
@@ -202,11 +207,12 @@ def check_tree(
                 count()
     if len({log.global_batch_size for log in logs}) > 1:  # another finding names the sizes
         official = [entry for entry in official if not entry[1].message.endswith(_MIXED_SIZES_CRASH)]
-    rulesets_of: dict[Finding, list[str]] = {}
+    rulesets_of: dict[Finding, list[str]] = {}  # finding -> rulesets under which it is made
     for ruleset, finding in official:
         others = [other for under, other in official if under == ruleset and other is not finding]
         only_warnings = others and all(other.severity == WARNING for other in others)
-        # The package checker runs the other checkers, so its finding is no more severe than theirs.
+        # The package checker runs the other checkers, so its finding is no more severe than theirs, unless it
+        # has reasons of its own.
         if only_warnings and finding.message.endswith(_ONLY_OTHERS_ERRORS):
             finding = replace(finding, severity=WARNING)
         rulesets_of.setdefault(finding, []).append(ruleset)
@@ -219,11 +225,14 @@ def check_tree(
 
 
 def _explain_repository(job: _Job, lines: list[str]) -> Iterator[Finding]:
+    # Behind each "ERROR - Files with git-unfriendly name: FILE" the other files follow, a line each.
     message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
     yield job.finding(ERROR, message, "rename or remove these files")
 
 
 def _explain_rcp(job: _Job, lines: list[str]) -> Iterator[Finding]:
+    # Such as "ERROR - Missing RCP, please submit RCP with BS = 96, RCP test FAILED, consider adding ...", and
+    # before it, where there is a point to compare with, "INFO -  Submission mean epochs: 35.6000".
     reason = lines[-1].removeprefix("ERROR - ").rpartition(", RCP test FAILED")[0]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
     needed = "the runs are not comparable"
@@ -246,6 +255,8 @@ def _explain_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
             (rf"Result file {copy} logs no (seed)", _NO_SEED, WARNING, _SEEDS_NOT_REQUIRED),
             (rf"querying seeds from {copy}: (.*)", "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
+            # Such as "Result file COPY logs seed 5 on FILE:LINE. However, ...",
+            # "Result file COPY logs no seed." and "Error found when querying seeds from COPY: REASON".
             match = re.search(pattern, output)
             if match:
                 explained = True

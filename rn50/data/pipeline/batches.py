@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     labels: Any
     """(B,)"""
     samples: int
-    """Number of samples that count; those behind them only pad the batch."""
+    """Number of samples that count, from the first on; those behind them only pad the batch."""
     global_samples: int
     """Sum of ``samples`` over the batches of all ranks in this step."""
 
@@ -116,14 +116,15 @@ class Batches(ABC):
 
 
 class RepeatedBatch(Batches):
-    """One batch, which stays on the device and is repeated without end, in place of an input library."""
+    """One batch, which stays on the device and is repeated without end, in place of an input library. No file
+    is opened, and the rank waits for nothing."""
 
     def __init__(self, batch: Batch):
         self._batch, self._ahead = batch, 0
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batch again and again."""
-        return iter(self._next, None)
+        return iter(self._next, None)  # ends when ``_next`` returns None: never
 
     def _next(self) -> Batch:
         return self._batch

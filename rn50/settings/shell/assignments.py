@@ -3,8 +3,9 @@ harm. ``Document`` reads every configuration file with ``read``, also files of s
 
 The reader understands assignments, ``export``, ``source`` of a file in the same folder or below, quotes,
 variables with their defaults, integer arithmetic and comments, as bash would read them in an empty
-environment. Every other statement is listed in ``not_read``. A variable that such a statement may have
-changed is in doubt: it has no value until it is assigned again.
+environment. Every other statement is not read: it is listed in ``not_read``, and reading goes on behind it
+unless it is one of ``_ENDS``. A variable that such a statement may have changed is in doubt: it has no value
+until it is assigned again.
 
 ``_Reader`` follows statement after statement; the regular expressions before it say what it understands, and
 what an unread statement may set.
@@ -34,9 +35,11 @@ _LONGEST_VALUE = 10_000
 _DEEPEST = 20
 """Deepest nesting of quotes and defaults in a value."""
 PLAIN = "give a file of plain `export NAME=value` lines"
+"""Remedy in the error about a file that is no configuration."""
 _OTHERS = {".py": "Python", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".toml": "TOML"}
 """Suffix of a file that is no configuration -> its format."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
+"""Word that assigns, as in ``LR=2`` or ``LIST+=,x``."""
 _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
 """Argument of ``export``: an assignment, or a name alone."""
 _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
@@ -44,17 +47,20 @@ _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
 """Variable without braces."""
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
-"""Characters that mean themselves; the key is True within double quotes."""
+"""Characters that mean themselves; the key is True within double quotes, False outside of quotes."""
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
 """Quotes in a default that itself stands within double quotes. Bash removes more of them than this reader
 would, so such a default is not read."""
+# What a file writes for its own folder, as in $(dirname "$BASH_SOURCE")/common.sh, without its quotes:
 _THIS_FILE = r"\$(?:BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"
 _ITS_FOLDER = rf"\$\(dirname (?:-- )?{_THIS_FILE}\)"
 _HERE = re.compile(
     rf"(?:{_ITS_FOLDER}|\$\(cd (?:-- )?{_ITS_FOLDER}[ >&/\w]*(?:&&|;) *pwd(?: -P)?\)"
     r"|\$\{BASH_SOURCE(?:\[0\])?%/\*\})/"
 )
-"""Beginning of the path of a sourced file: an expression for the folder of the file that sources it."""
+"""Beginning of the path of a sourced file: an expression for the folder of the file that sources it, and a
+slash. Examples: ``$(dirname $BASH_SOURCE)/``, ``$(cd $(dirname ${BASH_SOURCE[0]}) >/dev/null && pwd)/``,
+``${BASH_SOURCE%/*}/``."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
 """Relative path without ``..``, which stays in its folder or below."""
 _ELSEWHERE = re.compile(
@@ -64,15 +70,18 @@ _ELSEWHERE = re.compile(
 """Variables that a shell sets itself, on every machine or every time to another value."""
 # What a statement that is not read may set:
 _SETS = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=|\{([A-Za-z_]\w*):?=")
-"""Name that the statement assigns."""
+"""Name that the statement assigns: ``X=``, an element of an array, ``X[1]+=``, or a default, ``${X:=``."""
 _SETS_ITS_WORDS = re.compile(
     r"\(\(|\b(?:read|mapfile|readarray|let|getopts|unset|local|declare|typeset|readonly|printf|for|select)\b"
 )
-"""Command or arithmetic in which any word may be the name of a variable that it sets."""
+"""Command or arithmetic in which any word may be the name of a variable that it sets, as in ``read A B`` or
+``((A++))``."""
 _SETS_ANYTHING = re.compile(
     r"^[$`]|\bexport\s+\w*[$`]|(?<![^\s;&|({])(?:eval|source)\s|(?<![^\s;&|({])\.\s+[^\s;&|<>()-]"
 )
-"""Command that may set any variable, because its text is only known when it runs."""
+"""Command that may set any variable, because its text is only known when it runs: ``$COMMAND``,
+``export $NAME=1``, ``eval ...``, ``source FILE``, ``. FILE``."""
+# Where a command begins; variables before its name, as in ``LR=2 python``; its name, perhaps with a folder.
 _STARTS = re.compile(
     r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
     r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|\w*run|sbatch|salloc|mpiexec|ssh|accelerate"
@@ -112,20 +121,23 @@ class Assignments:
     """Variable in doubt -> the reason, with file and line of the statement that may have set it."""
     not_read: list[NotRead] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
-    """Files that were read, in the order of reading."""
+    """Files that were read, in the order of reading, the first file before those that it sources."""
     anything: str = ""
     """Reason why a statement may have set any variable; empty: there is no such statement."""
     starts: tuple[str, str] | None = None
-    """Place of the first command that starts a job, and what is wrong with it; None: there is none."""
+    """FILE:LINE of the first command that starts a job (``_STARTS``), and what is wrong with it; None: there
+    is none."""
 
 
 def read(path: Path, text: str | None = None) -> Assignments:
     """Return the assignments of the file ``path`` and of the files that it sources. A relative path of a
     sourced file begins in the folder of ``path``, because a shell sources it with that working directory.
 
-    ``text`` is the content of a file that is not yet written; such a file cannot source another one.
+    ``text`` is the content of a file that is not yet written; such a file cannot source another one. None:
+    the content is read from ``path``.
 
-    Raises UserError if a file is missing, not a regular file, unreadable, or larger than ``LARGEST_FILE``.
+    Raises UserError if a file is missing, not a regular file, unreadable, or larger than ``LARGEST_FILE``,
+    and for a line such as ``export LR = 2.0``, which assigns nothing.
     """
     reader = _Reader(text_of(path) if text is None else text, is_written=text is None)
     reader.file(path, reader.result.text)
@@ -161,7 +173,7 @@ class _Reader:
         """Why nothing more is read; empty while the reader goes on."""
 
     def file(self, path: Path, text: str) -> None:
-        """Follow the statements of a file with this ``text``."""
+        """Follow the statements of a file with this ``text``: add what they assign to ``result``."""
         self.result.files.append(path)
         self._open.append(path)
         for statement in statements(text):
@@ -193,15 +205,18 @@ class _Reader:
             line = statement.line + started.string.count("\n", 0, started.start(1))
             problem = f"runs {excerpt(started[1])}, so it is a script and no configuration"
             self.result.starts = f"{self._open[-1]}:{line}", problem
+        # The variables that the statement may set: each is in doubt, and reads of it are refused.
         names = {name for pair in _SETS.findall(text) for name in pair if name}
         if _SETS_ITS_WORDS.search(text):
             names |= set(re.findall(r"[A-Za-z_]\w*", text))
         if _SETS_ANYTHING.search(re.sub(r"[\\'\"]", "", text)):
+            # Without their quotes and backslashes, e'v'al is found too.
             names |= set(self.result.values)
             self.result.anything = doubt
         tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
         has_here_document = any(token.startswith("<<") and token != "<<<" for token in tokens)
         defines_function = ("(", ")") in itertools.pairwise(tokens)
+        # A statement without an end has no tokens.
         ends = not tokens or has_here_document or defines_function or _ENDS.intersection(tokens)
         if ends and not self._end:
             self._end = (
@@ -249,6 +264,7 @@ class _Reader:
         """Read the file that a statement sources; ``word`` is its argument."""
         plain = re.sub("['\"]", "", word)
         here = _HERE.match(plain)
+        # A word with a $ fails the next test, unless it begins with the folder of this file.
         name = word if "$" in word else shlex.split(word)[0]
         if here:
             name = plain[here.end() :]
@@ -303,6 +319,7 @@ class _Reader:
         if piece.startswith("\\"):
             if piece[1:] == "\n":
                 return ""
+            # Within double quotes a backslash before any other character stays.
             return piece if in_quotes and piece[1:] not in tuple('$`"\\') else piece[1:]
         if piece.startswith("'"):
             return piece[1:-1]
