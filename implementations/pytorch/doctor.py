@@ -52,7 +52,7 @@ def _cuda(have: Mapping[str, str], required: int) -> int | None:
     requirements would install."""
     if "torch" not in have:
         return required
-    match = re.search(r"\+cu(\d+)\d$", have["torch"])
+    match = re.search(r"\+cu(\d+)\d$", have["torch"])  # 2.9.0+cu130 is built for CUDA 13.0
     if match:
         return int(match[1])
     runtime = [
@@ -62,6 +62,7 @@ def _cuda(have: Mapping[str, str], required: int) -> int | None:
 
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
+    """Return the finding on PyTorch and the packages beside it that decode images."""
     device = "cpu" if config is None else config.run.device
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)

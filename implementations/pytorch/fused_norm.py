@@ -51,7 +51,7 @@ def _channels_last(x: Tensor) -> Tensor:
 
 class _Norm(torch.autograd.Function):
     """Batch norm, and ReLU if ``relu``. ``others`` are the four fields of a ``Source`` and then the arguments
-    of ``moments`` except its first one."""
+    of ``moments`` except its first one. ``moments`` also updates the running statistics."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, relu: bool, *others: Any) -> Tensor:
@@ -100,25 +100,26 @@ class _EndOfBlock(torch.autograd.Function):
         context.save_for_backward(x, mask, gamma, beta, mean, scale, source.x, source.weight)
         context.stride_and_padding = source[2:]
         context.set_materialize_grads(False)  # a reader without a gradient then passes None, not zeros
-        return out, out.detach()
+        return out, out.detach()  # two tensors of autograd in the same memory
 
     @staticmethod
     def backward(context: Any, *reader_gradients: Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale, *source_tensors = context.saved_tensors
         source = Source(*source_tensors, *context.stride_and_padding)
         division = divide(x, NARROW)
-        gradients = [_channels_last(gradient) for gradient in reader_gradients if gradient is not None]
+        present = [_channels_last(gradient) for gradient in reader_gradients if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
         # With one gradient the kernel gets it twice, and does not read the second one.
-        tensors = gradients[0], gradients[-1], x, mask, g, sums, mean, scale
+        tensors = present[0], present[-1], x, mask, g, sums, mean, scale
         block.block_sums[(parts * division.column_blocks,)](
-            *tensors, *division.size, parts, TWO=len(gradients) == 2, **NARROW
+            *tensors, *division.size, parts, TWO=len(present) == 2, **NARROW
         )
         dbeta, dgamma = sums.sum(1)
         norm = mean, scale, gamma, beta, dbeta, dgamma
         dx, *source_gradients = _input_gradients(g, x, norm, False, source)
+        # ``g`` is the gradient behind ReLU's mask, and so that of the shortcut; None as in ``_Norm``.
         return dx, g, dgamma, dbeta, *source_gradients, *[None] * 7
 
 
@@ -167,6 +168,7 @@ def _input_gradients(
     scale, gamma, beta, dbeta and dgamma.
     """
     x, weight, stride, padding = source
+    # For some convolutions of 1x1 one kernel computes both gradients, faster than the two below.
     if x is not None and weight is not None and one_pass.applies_to(x, weight, stride):
         return None, *one_pass.both_gradients(gradient, y, x, weight, norm, relu)
     division, dy = divide(y), torch.empty_like(y)

@@ -18,11 +18,12 @@ UNREAD = ".num_batches_tracked"
 def name(ours: str) -> str:
     """Return torchvision's name of the tensor with our name ``ours``: ``layer1.0.bn2.bias`` for
     ``stage1_unit1_bn2_beta``."""
+    # stage1_unit1_bn2_beta, stage1_unit1_conv1sc_weight (of the shortcut), conv0_weight, fc1_bias
     place = re.fullmatch(r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\d?)(sc)?_(\w+)", ours)
     assert place
     stage, unit, kind, number, shortcut, suffix = place.groups()
     suffix = {"gamma": "weight", "beta": "bias"}.get(suffix, suffix)
-    if not stage:
+    if not stage:  # the first convolution and its norm, conv1 and bn1 in torchvision, and fc
         return f"{kind}{'' if kind == 'fc' else 1}.{suffix}"
     layer = f"downsample.{'1' if kind == 'bn' else '0'}" if shortcut else f"{kind}{number}"
     return f"layer{stage}.{int(unit) - 1}.{layer}.{suffix}"

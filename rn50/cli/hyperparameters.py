@@ -198,7 +198,7 @@ def search(
     workers: int,
     confirm_data: pathlib.Path | None,
     as_json: bool,
-    **limits: Any,
+    **limits: Any,  # trials, minutes, repeats, seeds_to_confirm: fields of ``Options``
 ) -> None:
     """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with
     fresh seeds.
@@ -228,7 +228,7 @@ def search(
         if stopped_by := Search(scheduler, cores, lock).run():
             say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
             sys.exit(128 + stopped_by)
-        outcome = report.SearchOutcome(scheduler, sys.argv[1:])
+        outcome = report.SearchOutcome(scheduler, sys.argv[1:])  # the report quotes the command
         outcome.write()
     if as_json:
         print_json(outcome)

@@ -163,14 +163,16 @@ def run_campaign(
     options = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
     variables = {variable: value for variable, value in options.items() if value}
     if tensorboard:
+        # Find out before the first run that the package is missing.
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
     choice = named.Choice(document.find(name), values)
     with named.file_in(results or process.environment().get("RESULTS"), choice) as (file, folder):
-        if values:
+        if values:  # --set may change the batch size alone, with which the learning rate no longer fits
             show_brief(unchosen(choice.config))
         status = watch.make_missing(file, folder, runs, as_json, **variables)
+    # With any other status the campaign ended before its runs were checked and scored.
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([folder])))
     sys.exit(status)
@@ -262,6 +264,7 @@ def train(context: click.Context) -> None:
     config = configuration.from_environment()
     ranks.bind(config)
 
+    # Imported behind ``bind``, because NumPy and the frameworks start threads.
     from rn50.run import loop, tensorboard, timed_run
     from rn50.run.display import CURVES, PROGRESS, LiveDisplay, ProgressLineDisplay
 

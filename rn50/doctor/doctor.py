@@ -1,6 +1,6 @@
 """``rn50 doctor``: whether this machine can run a configuration, why not, and the commands that fix it.
 
-``examine`` gathers the diagnoses of the other files of this room. ``fitting`` examines the machine for each
+``examine`` gathers the diagnoses of the other files of this folder. ``fitting`` examines the machine for each
 configuration of configs/. ``show`` prints everything, and ``rn50 run`` prints the brief form before a run.
 """
 
@@ -54,11 +54,12 @@ def _with_other_framework(
     anyway, name another framework as the remedy. If neither the GPUs nor the framework is certain, name both
     remedies."""
     capabilities = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    other = None
+    other = None  # (options of --set that choose another framework, command that installs it)
+    # Where the capabilities of the GPUs are not known, a framework that FRAMEWORK names stays.
     if config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK")):
         other = frameworks.instead(frameworks.traits(framework), capabilities)
     for diagnosis in diagnoses:
-        if other and diagnosis[:2] == (FAILURE, "packages"):
+        if other and diagnosis[:2] == (FAILURE, "packages"):  # severity and subject
             this_framework = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
             diagnosis = diagnosis._replace(remedy=this_framework + " and ".join(other))
         yield diagnosis
@@ -89,6 +90,7 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
         if not failures:
             fits[system] = Diagnosis(OK, subject, CAN)
             continue
+        # First what no installation fixes, and of that the processor.
         gravest = min(failures, key=lambda fault: (fault.subject in SOFTWARE, fault.subject != "processor"))
         prefix = "" if gravest.subject in ("GPU", "packages") else f"{gravest.subject}: "
         remedy = gravest.remedy if gravest.subject in (*SOFTWARE, "driver") else ""
@@ -102,7 +104,7 @@ def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
     groups = gathered((diagnosis._replace(subject=""), system) for system, diagnosis in fits.items())
     merged = []
     for diagnosis, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
-        subject, _, reason = diagnosis.found.partition(": ")
+        subject, _, reason = diagnosis.found.partition(": ")  # CAN, or CANNOT and the reason
         names = ", ".join(systems)
         text = f"{names}: {reason}" if reason else names
         remedy = f"for {names}: {diagnosis.remedy}" if diagnosis.remedy else ""
@@ -164,6 +166,7 @@ def overridden(config: Config) -> list[Diagnosis]:
 def unchosen(config: Config) -> list[Diagnosis]:
     """Return a warning if ``--set`` changes the global batch size but not the learning rate, which the file
     has for another global batch size; else an empty list."""
+    # The sentence is "finding; remedy".
     return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
 
 

@@ -38,6 +38,7 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     memory = os.memfd_create("rn50")
     processes = []
     for rank, peers in enumerate(sockets):
+        # As "7,,9" for rank 1 of 3, which needs no socket to itself.
         descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
         process = subprocess.Popen(
             command,

@@ -42,6 +42,7 @@ def official() -> Any:
     every search of a bound takes twenty tests, and most searches are for the same points."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
+    # The method reads nothing of its object, so None stands for it.
     test = functools.cache(functools.partial(rcp_checker.RCP_Checker._find_p_value, None))
     rcp_checker.RCP_Checker._find_p_value = lambda _, *numbers: test(*numbers)
     return rcp_checker
@@ -73,7 +74,7 @@ def judge(
                 verbose=False,
                 bert_train_samples=False,
                 rcp_file=io.StringIO(table) if table else None,
-                rcp_pass="pruned_rcps",
+                rcp_pass="pruned_rcps",  # without points slower than the line between their neighbours
             )
     finally:
         root.removeHandler(silence)

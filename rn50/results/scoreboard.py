@@ -39,6 +39,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
         convergence = system["convergence"] or {}
         prefixed = {f"rcp_{name}": value for name, value in convergence.items()}
         for run in system["runs"]:
+            # Where names are equal, as "accuracy", the value of the run counts.
             cells = {**system, **convergence, **prefixed, **run}
             rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
@@ -69,7 +70,8 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
 
 
 def _part_in_score(run: RunScore, system: SystemScore) -> str:
-    """Return whether a run counts in the score, for a cell of the table."""
+    """Return whether a run counts in the score, for a cell of the table: kept, dropped (the fastest or the
+    slowest of the five), not in set (none of the five), or "-" if there is no score."""
     if system.olympic_minutes is None:
         return "-"
     return "kept" if run.kept else "dropped" if run.in_set else "not in set"
@@ -83,7 +85,7 @@ def _cell(value: Any, spec: str) -> str:
 def _headline(system: SystemScore) -> str:
     """Return the score, its label and the first reason why it is not valid."""
     reason = system.reasons[0] if system.reasons else ""
-    if system.accuracy is not None:
+    if system.accuracy is not None:  # the runs have a target of their own, so minutes do not count
         return f"{top_1(system.accuracy)} [{system.label}]"
     if system.olympic_minutes is None:
         line = f"no score: {reason}"

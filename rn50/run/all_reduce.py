@@ -63,6 +63,7 @@ def speed_lines(
     if communicator.size == 1:
         return []
     timing = time_gradients(config, communicator)
+    # Each rank fills in its own element, so the sum has the times of all ranks.
     microseconds = np.zeros(communicator.size, dtype=np.int64)
     microseconds[communicator.rank] = round(forward_seconds * 1e6)
     microseconds = communicator.all_reduce(microseconds)

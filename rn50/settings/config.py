@@ -138,11 +138,13 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
     for name in document.unknown(KNOWN_NAMES) if document and document.is_ours else ():
         remedy = did_you_mean(name, KNOWN_NAMES) or "remove it"
         problems.append(f"{name} in {file} is not a known variable; {remedy}")
+    # These variables name what every run does anyway, so another value is an error.
     for name, fixed in FIXED.items():
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
     for name, parse in LIBRARIES.items():
         try:
+            # Only the error counts; "1", which stands for a variable that is not set, is none.
             parse(environ.get(name) or "1")
         except ValueError as error:
             problems.append(f"{name}={excerpt(environ[name])} {error}; correct or unset it")
@@ -152,7 +154,7 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
         name, text = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            value = variable.value(text, values)
+            value = variable.value(text, values)  # ``values`` so far decide whether the variable is read
         except ValueError as error:
             problems.append(f"{name}={excerpt(str(text))} {error}; {hint}")
             continue

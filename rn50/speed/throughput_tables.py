@@ -80,6 +80,7 @@ def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list
         elif result.rates:  # a model of a zoo trains on synthetic data alone
             continue
         else:
+            # Without a log to look into, or for want of memory, the cell has the reason itself.
             is_short = not result.log or result.failure == worker.OUT_OF_MEMORY
             text = result.failure if is_short else "failed"
         link = f"[{text}]({result.log})" if linked and result.log else text
@@ -116,6 +117,7 @@ def steps(results: Sequence[MeasuredCell]) -> Titled:
                 "" if step.images_per_joule is None else f"{step.images_per_joule:.3g}",
             ]
             rows.append(row)
+    # The last column, img/s/W, is left out if no cell has it.
     width = len(STEPS) if any(row[-1] for row in rows) else len(STEPS) - 1
     return "A step of every cell", STEPS[:width], [row[:width] for row in rows]
 

@@ -54,6 +54,7 @@ def export(commit: str, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         members = [member for member in tar.getmembers() if _belongs(pathlib.PurePosixPath(member.name))]
+        # Older releases of Python 3.10 and 3.11 have no filter.
         options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         tar.extractall(str(folder), members, **options)
 
@@ -81,6 +82,7 @@ def write_scripts(result: OwnResult, system: str, code: str, commit: str, folder
         "environment": saved.get("environment", {}),
         "packages": saved.get("packages", {}),
         "python": saved.get("python"),
+        # Name of each log in the package -> its name before.
         "runs": {f"result_{number}.txt": log.path.name for number, log in enumerate(result.logs)},
     }
     metadata_file = folder / f"{system}_{code}.json"
@@ -95,6 +97,7 @@ def write_scripts(result: OwnResult, system: str, code: str, commit: str, folder
     if result.score.label is not None:
         data_purpose = "Draws the demo data set."
         prepare_data = '.venv/bin/rn50 demo-data "$DATADIR"'
+    # The packaged code is no checkout, which would tell a run its commit.
     run = (exported("RN50_COMMIT", commit), f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
     for name, comment, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),

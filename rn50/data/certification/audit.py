@@ -149,7 +149,7 @@ class AuditedSplit:
         def fault(record: int, text: str) -> None:
             faults.add("index", self.idx.name, record, f"line {record + 1} {text}", self.remedy)
 
-        if self.entries is not None:
+        if self.entries is not None:  # then rn50 pack wrote the index, with the keys 0, 1, 2 ...
             for record in np.flatnonzero(keys != np.arange(len(keys))).tolist():
                 fault(record, f"has the key {keys[record]} instead of {record}")
         for record in recordio.repeated(keys):
@@ -164,9 +164,10 @@ class AuditedSplit:
         if bounds[0]:
             text = f"the first {bounds[0]} bytes belong to no record of the index"
             faults.add("gap", self.rec.name, None, text, self.remedy)
-            yield positions[:0], np.array([0, bounds[0]])
+            yield positions[:0], np.array([0, bounds[0]])  # read for the SHA-256 of the file
         first = 0
         while first < len(bounds) - 1:
+            # Whole records up to the first that begins behind ``CHUNK_BYTES``, and one at least.
             last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
             last = min(last, len(bounds) - 1)
             yield positions[first:last], bounds[first : last + 1]

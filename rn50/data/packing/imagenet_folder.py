@@ -17,7 +17,8 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
 """A validation image of ImageNet and its class, which reveal labels in another order."""
 _WITH_CLASS = re.compile(r".*_(n\d{8})\.\w+", re.DOTALL)
-"""File name that ends in the class of the image, as in Hugging Face's copy of ImageNet."""
+"""File name that ends in the class of the image, as ILSVRC2012_val_00000001_n01751748.JPEG in Hugging Face's
+copy of ImageNet."""
 
 
 class Image(NamedTuple):

@@ -32,6 +32,7 @@ def print_table(borrowed: Borrowed, console: Terminal) -> None:
         table.add_row(change.name, change.before or "-", change.after or "-", change.origin, style=style)
     console.print(table)
     lines = [f"global batch size: {borrowed.config.global_batch_size} on {borrowed.config.ranks} ranks"]
+    # The first entry of the header is the command, which the user has just given.
     lines += [f"{name}: {text}" if name else text for name, text in borrowed.header[1:]]
     lines += [f"rules: {finding}" for finding in borrowed.findings]
     lines.append(f"epochs to expect: {borrowed.expected}")

@@ -134,8 +134,8 @@ def _schedule(point: Point, way: int) -> Point | None:
 
 def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None:
     """Return the mean value of a point if it has enough runs to compare it with ``best_value``, the mean of
-    the best point; None: it needs more runs. ``repeats`` runs are always enough, one that missed the target
-    too."""
+    the best point; None: it needs more runs. Enough are ``repeats`` runs, fewer if their mean is so much
+    worse than the best that the point is ruled out, and a single one if it missed the target."""
     runs = len(evidence.values)
     if evidence.ruled_out or runs >= repeats or (runs and max(evidence.values) >= MISSED):
         return evidence.mean
@@ -153,6 +153,7 @@ def limit(evidence: Evidence, best_value: float, repeats: int) -> float:
     if best_value >= MISSED:
         return math.inf
     runs = len(evidence.values) + 1
+    # With this value the mean of the runs is the worst that is not ruled out.
     return _worst_mean(best_value, runs, repeats) * runs - sum(evidence.values)
 
 
@@ -166,7 +167,8 @@ def plan(
     """Return the next runs of a search that begins at ``start``, by the evidence of each point. ``repeats``
     runs decide a point, and only points for which ``possible`` is true are tried."""
     order = stages(learning_rate_unit)
-    runs = [(2 + stage.most - 1) * repeats for stage in order]  # most runs of each stage
+    # Most runs of each stage: its first step is tried in both directions, the others in the better one.
+    runs = [(2 + stage.most - 1) * repeats for stage in order]
     left = repeats + runs[0] + PASSES * sum(runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
@@ -216,7 +218,7 @@ class _Walk:
                     if mean is not None and mean < self.value:
                         better.append((mean, way, point))
             if better:
-                self.value, way, self.best = min(better)
+                self.value, way, self.best = min(better)  # of equal means the way down, whose ``way`` is -1
                 ways = (way,)
             undecided = [point for point in steps if self._decided(point) is None]
             if undecided or not better:

@@ -20,7 +20,8 @@ from rn50.submission.check import CheckReport
 from rn50.terminal import Terminal, counted, minutes, print_rows, say
 
 NEXT_IS_SAID = "RN50_NEXT_IS_SAID"
-"""Variable in the environment of a campaign whose next step the verb says that makes it."""
+"""Environment variable by which a verb that makes a campaign, as ``rn50 reproduce``, leaves out the line
+"Next": the verb itself says what comes next."""
 
 
 def so_far(files: Sequence[pathlib.Path]) -> None:
@@ -53,6 +54,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
 
 
 def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.Path:
+    """Write the report of the runs, with the official checks by ``rulesets``, and return its file."""
     with needed_for("the report"):  # a machine that makes runs need not have its packages
         from rn50.results.report import report
 
@@ -63,6 +65,7 @@ def lines(
     score: SystemScore, checked: CheckReport, page: pathlib.Path | None, system: str
 ) -> list[tuple[str, str]]:
     """Return the lines of the outcome, as (name, text)."""
+    # Excused are logs of runs that may miss the target: they pass although the checker refuses them.
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
@@ -108,14 +111,16 @@ def _speed(score: SystemScore) -> str:
 
 
 def _next(score: SystemScore, system: str) -> str:
+    """Return the next command, or advice where none helps. ``system`` names the configuration."""
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
-    base, *changes = system.split("+")
+    base, *changes = system.split("+")  # as DEMO_CPU+LR=1, a configuration with --set LR=1
     if any(run.is_cut for run in score.runs):
         return f"without BENCHMARK_STEPS runs give a result    |    {rn50} bench throughput {base}"
     missed = sum(not run.converged for run in score.runs)
     if missed > 1:
         advice = "find out why in the report before you make more    |    docs/troubleshooting.md"
         return f"{missed} runs missed the target, and of {rules.RUNS} one may: {advice}"
+    # After a changed run that missed the target, a comparison tells more than four more such runs.
     if len(score.runs) < rules.RUNS and not (changes and missed):
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"

@@ -33,12 +33,20 @@ Sentence = tuple[int | None, str, str]
 Facts = tuple[int | None, dict[str, str]]
 """Line of the log or None, and the values of the placeholders of a sentence."""
 _UNREADABLE = r"Log lines had parsing errors\."
+# Required EXACTLY_ONE occurrence of 'seed' but found 2 with different values: [1, 2]
 _REPEATED = r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*)"
+# Required AT_LEAST_ONE occurrence of 'block_start' or 'epoch_start'
 _MISSING = r"occurrence of (?P<keys>.*?)(?: but found 0|$)"
+# CHECK for 'eval_accuracy' failed in line 12:
+# :::MLLOG {"key": "eval_accuracy", ...}
+# failed test:  v['metadata'] ...
+# current context[s]=...
 _REFUSED = (
     r"CHECK for '(?P<checked>.*?)' failed in line \d+:\n(?P<record>.*?)\n"
     r"failed test:\s*(?P<test>.*?)\s*\ncurrent context"
 )
+# Failed executing CHECK code:, the code, and "triggered by line:" before the record; or
+# Failed executing code ... code triggered by line : before the record.
 _UNTESTED = r"Failed executing (?:CHECK code:\n.*?\n|code .*? )triggered by line ?:\n(?P<record>.*)"
 _MISSED = "Failed checks for eval_accuracy"
 _TABLE = {
@@ -77,6 +85,7 @@ def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Find
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
+        # A refusal has to have a reason: one of the checker, of our parser, or the missed target.
         if not verdict.ok and not sentences and not log.findings and log.reached:
             text = "the checker refuses the log and does not say why"
             sentences.append((None, text, "run the checker by hand"))
@@ -107,7 +116,7 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
         if group in groups:
             line, more = read(groups[group], log)
             facts |= more
-    if "record" in groups:
+    if "record" in groups:  # the remedy is that of the key, if it has one
         remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
     return line, sentence.format(**facts), remedy.format(**facts)
 

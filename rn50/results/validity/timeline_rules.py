@@ -50,7 +50,7 @@ def _accuracies(log: ResultLog, resumed: bool) -> Iterator[Finding]:
     for event in log.events:
         epoch = event.metadata.get("epoch_num")
         if event.key in ("epoch_start", "epoch_stop"):
-            epochs_trained += training
+            epochs_trained += training  # True adds the epoch that was started before
             training = event.key == "epoch_start"
             stops_left -= not training
         elif event.key == "block_start" and "epoch_start" not in log.by_key:
