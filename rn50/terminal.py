@@ -54,6 +54,8 @@ def _printable(character: str) -> str:
     """Return a character, or its escape if it is unprintable."""
     if character.isprintable():
         return character
+    # Tabs, new lines and other separators of lines are escaped. Any other space, such as a no-break space,
+    # becomes a plain one.
     if character.isspace() and character > "\x85" and character not in "\u2028\u2029":
         return " "
     return character.encode("unicode_escape").decode("ascii")
@@ -122,7 +124,7 @@ class Terminal(Console):
             options.setdefault("soft_wrap", True)
             if self.live and len(objects) == 1:
                 objects = (self.folded(objects[0]),)
-        with self.capture() as captured:
+        with self.capture() as captured:  # so that the text can be made inert before it is written
             super().print(*objects, **options)
         # Off the screen, drop the spaces with which Rich fills up every line of a table to the longest.
         *lines, rest = captured.get().split("\n")
@@ -194,7 +196,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return records or plain data as JSON. NaN and infinity, which JSON does not have, become null."""
+    r"""Return records or plain data as JSON. NaN and infinity, which JSON does not have, become null; a
+    command to a CI job's runner is spoilt as in ``inert``, by ``\u0023``, JSON's escape of "#"."""
     return json.dumps(printed.as_json(value), indent=1, allow_nan=False).replace("##[", r"#\u0023[")
 
 
@@ -210,9 +213,9 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     def quoted(cell: Any) -> Any:
         return re.sub("^(?=[-=+@])", "'", safe(cell)) if isinstance(cell, str) else cell
 
-    table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(map(quoted, row) for row in rows)
-    return inert(table.getvalue())
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(map(quoted, row) for row in rows)
+    return inert(lines.getvalue())
 
 
 def prepare() -> None:
@@ -224,6 +227,7 @@ def prepare() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed when Python started
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 for as long as the process
+            # Processes that this one starts inherit it, as they do every standard stream.
             os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a test's stream may have no reconfigure
@@ -247,6 +251,7 @@ def flush_or_drop() -> None:
         try:
             stream.flush()
         except OSError:
+            # The next flush of the stream then writes to the null device.
             with open(os.devnull, "w", encoding="utf-8") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -260,5 +265,5 @@ def _is_closed(stream: TextIO) -> bool:
     """Return whether a stream's pipe has no reader. A stream without a descriptor has no pipe."""
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
-        poll.register(stream.fileno(), 0)
+        poll.register(stream.fileno(), 0)  # 0: errors alone, which poll always reports
     return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

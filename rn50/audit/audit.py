@@ -116,11 +116,13 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
     if sets and not any(starts for _, _, starts, _ in sets):
         what = "no run took time from run_start to run_stop"
         raise UserError(sets[0][0].folder, what, "give finished runs")
+    # Sets whose runs have the same times of run_start are submissions of the same logs.
     names = gathered((starts, audit.name) for audit, _, starts, _ in sets)
     audits = [
         _with_others(audit, all_curves.alike(rows), [*names[starts], *published_as]) if starts else audit
         for audit, rows, starts, published_as in sets
     ]
+    # A set without a timed run has no starts: it keeps the verdict NO_RUN.
     return Report(tuple(_adjusted(audits)))
 
 
@@ -135,11 +137,13 @@ def _audit_alone(files_of_set: _Files, unread: _Unread, all_curves: curves.Curve
 
 
 def _tested(runs: RunSet) -> Audit:
-    """Return the audit of a set with the evidence of all tests of single sets, still without its verdict."""
+    """Return the audit of a set with the evidence of all tests of single sets, still with the verdict
+    NO_RUN."""
     notes = []
     if names := [run.file.name for run in runs.unfinished]:
         more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
         notes.append(f"no time from start to stop: {', '.join(names[: rules.RUNS])}{more}")
+    # A log may count the runs of its script, as "trial 2 of 5"; for some of the last trials there is no log.
     if missing := launches.not_here(runs):
         notes.append(f"the script's own count: {missing} are not here")
     if 0 < len(runs.logs) < FEW:
@@ -174,6 +178,7 @@ def _setup(runs: RunSet) -> Evidence | None:
         return None
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
     impossible = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
+    # Impossible accuracies set a run apart only if other runs have none.
     if len(impossible) < len(runs.runs):
         mixed += [f"{run.file.name}: {excerpt(text, LONGEST)}; others are" for run, text in impossible]
     text = "; ".join(mixed) or "one configuration"

@@ -21,7 +21,7 @@ from rn50.results.validity import result_rules
 
 DEVIATIONS = (0.0165, 0.0186, 0.0194, 0.0167, 0.0128, 0.0087, 0.0055, 0.0030, 0.0014, 0.0012, 0.0007)
 """Standard deviation of the top-1 accuracy among the runs of one set, a fraction, by tenth of the set's
-epochs: the median of published rounds v0.7 to v2.1."""
+epochs: the median of published rounds v0.7 to v2.1. The last value is for the last epoch itself."""
 CHANGED = np.geomspace(3e-5, 2.5e-3, 12)
 """Possible standard deviations of the difference between a run and a copy of it whose digits were changed."""
 FEWEST, MOST = 5, 100
@@ -51,7 +51,8 @@ def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> An
     not count; neither does NaN, which stands for an accuracy that a row lacks."""
     differences = (np.array(curve) - others)[:, :-1]
     usual = math.sqrt(2) * _deviations(epochs)[:-1]
-    # Some recipes vary half as much as the median, and runs of two recipes may differ by any amount.
+    # Some recipes vary half as much as the median: the mean of the densities of both. Runs of two recipes may
+    # differ by any amount, so the density is nowhere below 1e-4.
     with np.errstate(invalid="ignore"):  # NaN
         two_runs = np.logaddexp(_log_normal(differences, usual), _log_normal(differences, usual / 2))
         two_runs = np.logaddexp(two_runs - math.log(2), math.log(1e-4))
@@ -98,7 +99,9 @@ class Curves:
         starts, epochs, top_1 = self._table
         best, pairs = (-math.inf, ""), 0
         for row in rows:
-            n = np.count_nonzero(~np.isnan(epochs[row]))
+            # Compare with the runs of other sets, and with the later ones of this set, so that each pair
+            # counts once; of both only with those whose first evaluations are after the same epochs.
+            n = np.count_nonzero(~np.isnan(epochs[row]))  # evaluations of the run
             others = ~np.isin(starts, starts[rows.start : rows.stop])
             others[row + 1 : rows.stop] = True
             others &= (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1)
@@ -115,6 +118,7 @@ class Curves:
             best = max(best, (float(ratios.max()), names))
         if not pairs:
             return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
+        # The limit is for 10 pairs, as many as five runs have, and grows with the pairs beyond them.
         ratio = ratio_of(best[0])
         stands_out = ratio > ALIKE * max(1, pairs / 10)
         text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
@@ -139,9 +143,11 @@ def shifted(runs: RunSet) -> Evidence | None:
     if runs.label:
         return None
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
+    # Standard deviations of a run less the mean of the n others: sqrt(1 + 1 / n) times those of a run.
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)
     scores = []
     for index, log in enumerate(logs):
+        # Two log likelihoods, both of as many evaluations as a run that is one ahead shares with the others.
         others = np.median(np.delete(table, index, 0), axis=0)
         ahead, level = (_fit(table[index], others, deviations, step) * (len(shared) - 1) for step in (1, 0))
         scores.append((ahead - level, log.path.name))
@@ -152,7 +158,7 @@ def shifted(runs: RunSet) -> Evidence | None:
 
 def _fit(curve: Any, others: Any, deviations: Any, step: int) -> float:
     """Return the mean logarithm of the likelihood that a curve has the accuracies which the others have
-    ``step`` evaluations later."""
+    ``step`` evaluations later. No evaluation counts for less than -12, that of 4.9 standard deviations."""
     n = len(curve) - step
     differences = (curve[:n] - others[step:]) / deviations[:n]
     return float(np.maximum(-(differences**2) / 2, -12).mean())

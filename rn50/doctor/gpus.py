@@ -23,13 +23,14 @@ def diagnoses(
     """Yield the diagnoses of the GPUs that the run of ``config`` uses, with those of the own checks of
     ``framework``. A fault is a failure if the run is on GPUs, else a warning."""
     needed = config is not None and config.run.device == "gpu"
+    # The framework's own ``doctor.py``, loaded without the framework; None if it has none.
     checks = frameworks.unimported(framework, "doctor")
     ranks = config.run.ranks_per_node if config is not None and needed else 1
     severity = FAILURE if needed else WARNING
     if not machine.gpus:
         yield _no_gpu(machine, needed)
         return
-    used = machine.gpus[:ranks]
+    used = machine.gpus[:ranks]  # each rank has one, in this order
     yield _count(machine, ranks)
     if checks is not None and hasattr(checks, "gpus"):
         yield from checks.gpus(used, software, severity, config)
@@ -46,6 +47,7 @@ def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
     run is on GPUs."""
     if not needed and not machine.lacks_its_gpus:
         return Diagnosis(OK, "GPU", "none: this machine trains on its CPU", "")
+    # ``machine.no_gpu`` is a text: the reason why this process can use none.
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
     elif machine.nvidia_hardware and machine.in_container:
@@ -78,7 +80,7 @@ def _mig(used: Sequence[Gpu], ranks: int, severity: str) -> Diagnosis:
     cannot train on them."""
     in_mig_mode = [gpu for gpu in used if gpu.mig]
     remedy = f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in in_mig_mode)} -mig 0"
-    instances = [profile for gpu in in_mig_mode for profile, _ in gpu.instances]
+    instances = [profile for gpu in in_mig_mode for profile, _ in gpu.instances]  # without their UUIDs
     text = f"GPU {', '.join(str(gpu.index) for gpu in in_mig_mode)} in MIG mode"
     if not instances:
         return Diagnosis(severity, "MIG", f"{text} without an instance: CUDA sees no device there", remedy)
@@ -122,7 +124,8 @@ def _speed(used: Sequence[Gpu]) -> Diagnosis:
 
 
 def _links(links: Sequence[str]) -> str:
-    """Return ``Machine.links`` in words."""
+    """Return ``Machine.links`` in words: for each pair of GPUs the kind of its link as ``nvidia-smi topo -m``
+    names it, such as NV18 (18 links of NVLink), PIX or SYS."""
     kinds = Counter(links)  # kind of link -> number of pairs
     if all(kind.startswith("NV") for kind in kinds):
         return f"NVLink between all ({', '.join(kinds)})" if kinds else "not reported by nvidia-smi topo -m"
@@ -154,6 +157,7 @@ def capability(used: Sequence[Gpu], traits: Traits, build: str, severity: str, r
     name = next(gpu.name for gpu in used if gpu.capability == oldest)
     text = f"{name} has {oldest[0]}.{oldest[1]}; "
     text += f"{build} has code for {traits.code} only, and no driver changes that"
+    # (options that choose a framework with code for the oldest of these GPUs, command that installs it).
     other = frameworks.instead(traits, [oldest]) or ("use a newer GPU; rn50 run DEMO_CPU needs none",)
     remedies = (" and ".join(other), remedy if oldest > max(traits.capabilities) else "")
     return Diagnosis(severity, subject, text, "; or ".join(filter(None, remedies)))
@@ -163,6 +167,6 @@ def driver(version: str, cuda: int, severity: str) -> Diagnosis:
     """Check that the driver of this version runs libraries of the major version ``cuda`` of CUDA. If it does
     not, the diagnosis has ``severity``."""
     limit = OLDEST_DRIVER[cuda]
-    if newer(limit, version):
+    if newer(limit, version):  # the limit is newer than the driver
         return Diagnosis(severity, "driver", f"{version}; CUDA {cuda} needs {limit} or newer", INSTALL_DRIVER)
     return Diagnosis(OK, "driver", f"{version}; CUDA {cuda} runs on it")

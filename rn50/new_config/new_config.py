@@ -37,7 +37,7 @@ from rn50.terminal import counted
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
-"""Name that a system may have."""
+"""Name that a system may have, such as MINE or DGX-H100_8. It becomes a part of a file's name."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class NewConfig:
         """Rows (name, text) that a terminal shows: the machine, the choices and their reasons, the file, and
         the next commands."""
         recipe, devices, total = self.borrowed.origin, self.devices, self.config.global_batch_size
-        whole = f"{recipe.name}, whole"
+        recipe_text = f"{recipe.name}, whole"  # all hyperparameters are of this one source
         if recipe.global_batch_size != total:
-            whole += f", chosen there for {recipe.global_batch_size}"
+            recipe_text += f", chosen there for {recipe.global_batch_size}"
         ranks = counted(devices.ranks, devices.unit)
         return [
             ("machine", self.machine),
             ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
             ("batch size", f"{self.batch_size} on {ranks}, {total} in all: {self.source.batch.reason}"),
-            ("recipe", whole),
+            ("recipe", recipe_text),
             *expected(self.borrowed, self.source, devices),
             *(("caution", caution) for caution in self.cautions),
             *(("rules", finding) for finding in self.findings),
@@ -117,6 +117,7 @@ prints(
 def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:
     """Return the path that a configuration called ``name`` is written to: ``output``, by default
     configs/config_NAME.sh. Raises UserError if no system can have this name."""
+    # ``path_part`` makes a safe name of a file; a name that it changes, such as "A." or a long one, is none.
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
         raise UserError(f"NAME {name}", "no name of a system", remedy)
@@ -154,6 +155,7 @@ def make(
     else:
         source = of_plan(devices, precision)
     config_argument = argument(name, file)
+    # The sections of the file behind the hyperparameters.
     behind = writing.section_text("run", _run(name, machine, devices, software, chosen, source.data))
     behind += writing.section_text("data", _data(source))
     behind += writing.section_text("input pipeline (speed only)", _inputs(config_argument, machine, devices))
@@ -164,6 +166,8 @@ def make(
     about = choices.described(machine, devices)
     setting = f"DGXSYSTEM={name}" if config_argument == name else f"CONFIG_FILE={config_argument}"
     text = _text(setting, about, devices, source, borrowed, behind)
+    # ``split`` also reads the configuration, and raises UserError if it cannot be run or if `rn50 tune input`
+    # would not find the section that it rewrites.
     return NewConfig(
         name=name,
         machine=about,
@@ -190,6 +194,7 @@ def _run(
     yield "PRECISION", *choices.precision(devices, framework.value)
     if step_mode := choices.step_mode(devices, framework.value, software):
         yield "STEP_MODE", *step_mode
+    # Is the data set ImageNet, wherever it lies? Every other data set needs a label that it is no result.
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
         return
@@ -245,6 +250,7 @@ def _text(setting: str, about: str, devices: Devices, source: Source, borrowed: 
     rows = [("command", f"{setting}{more_settings} ./run_and_time.sh"), ("machine", about)]
     rows += [*expected(borrowed, source, devices), *borrowed.header]
     h = borrowed.config.hyperparameters
+    # The first three epochs after which a run is evaluated.
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
     notes = {"LR": f": for {recipe_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
     lines = []
@@ -252,7 +258,7 @@ def _text(setting: str, about: str, devices: Devices, source: Source, borrowed: 
         reason = change.origin + notes.get(change.name, "")
         if change.name == "BATCHSIZE":
             reason = f"per {devices.unit}, {total} in all: {source.batch.reason}"
-        if change.origin in ("borrowed", "assumed"):
+        if change.origin in ("borrowed", "assumed"):  # a variable with its default needs no line
             lines.append((change.name, change.after or "", reason))
     title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."
     return writing.beginning(title, rows, lines) + behind

@@ -51,7 +51,7 @@ class Source:
 
 def of_base(base: Document, devices: Devices, precision: str) -> Source:
     """Return the hyperparameters and data of a configuration file, at its global batch size if that fits the
-    memory, else at a smaller one."""
+    memory, else at a smaller one. ``precision`` is the PRECISION of the new configuration."""
     config, path = of_document(base), base.path
     batch = _batch(config.global_batch_size, path.name, config.data, devices, precision)
     name = f"{CONFIGS.name}/{path.name}" if base.is_ours else str(path)  # a path from the root
@@ -90,11 +90,15 @@ def of_plan(devices: Devices, precision: str) -> Source:
         raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
     accelerator = chips.among(planner.accelerators, devices.models[0])
+    # A GPU with which nobody published a result is planned for under its own name.
     plans = planner.candidates(accelerator or devices.models[0], devices.ranks, fitting)
+    # Prefer batch sizes that are a multiple of ``BATCH_STEP`` images for each rank, if there are any.
     step = choices.BATCH_STEP * devices.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
     fastest = min(plans, key=lambda plan: plan.prediction.minutes_high)
     most_minutes = fastest.prediction.minutes_high * (1 + ALIKE)
+    # Of the plans about as fast as the fastest: one whose recipe was published at this very batch size rather
+    # than another, then the one with the most published runs, then the fastest.
     plan = max(
         (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
         key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),

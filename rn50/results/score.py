@@ -139,7 +139,7 @@ def score(
 
     ``ruleset`` selects the reference convergence points. None selects the ruleset of the round that a folder
     of a published tree names, else the newest ruleset. ``progress(done, total)`` counts the files read if
-    there are at least ``MANY_FILES``.
+    there are at least ``run.MANY_FILES``.
 
     Raises:
         UserError: a path does not exist, holds no result file, or holds one that is not a log of this
@@ -168,20 +168,24 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     set_of_runs = [runs[i] for i in judged.chosen]
     reasons = _too_few(set_of_runs)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
+    # The findings on the power logs have no part in the score; ``rn50/submission/check.py`` reports them.
     energies, _ = power.judge([timed_run.log for timed_run in runs])
     scores = tuple(
         RunScore(timed_run.log, timed_run.saved, i in in_mean, i in judged.chosen, energies[i])
         for i, timed_run in enumerate(runs)
     )
     kept = [scores[i] for i in in_mean]
-    kept_minutes = [score.log.minutes or 0.0 for score in kept]
+    kept_minutes = [run_score.log.minutes or 0.0 for run_score in kept]
     mean = sum(kept_minutes) / len(kept) if kept else None
     times = [timed_run.log.minutes or 0.0 for timed_run in set_of_runs if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
+    # A run that missed the target is no reason of its own: one may, and ``_too_few`` has named several.
     reasons += [error.where_and_what for error in judged.broken]
+    # Fewer runs than a result has, without a fault yet.
     good_so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
-    images = [(score.epochs or 0.0) * (score.log.epoch_samples or 0) for score in kept]
+    images = [(run_score.epochs or 0.0) * (run_score.log.epoch_samples or 0) for run_score in kept]
     rate = sum(images) / sum(kept_minutes) / 60 if all(images) and any(kept_minutes) else None
+    # A place with a ruleset is in a published tree, whose results MLCommons has reviewed.
     unreviewed = any(timed_run.is_ours for timed_run in runs) and not (place and place.ruleset)
 
     return SystemScore(
@@ -198,7 +202,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         accelerators=accelerators,
         images_per_second=rate,
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
-        energy=power.mean_of([score.energy for score in kept]),
+        energy=power.mean_of([run_score.energy for run_score in kept]),
         accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
         runs=scores,
         errors=tuple(judged.broken),
@@ -224,6 +228,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
     reached = [run.log.reached.epoch for run in runs if run.converged and run.log.reached]
+    # The epochs of every run to the target, None for a run that missed it.
     verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
     if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
         return verdict

@@ -48,6 +48,7 @@ class LogFile:
                 raise UserError(self._partial, "another run is writing this log", remedy)
             # Before we had the lock, the other run may have finished and given this very file its final name.
             refuse_existing(result_file)
+            # The file must be empty, or the log of a run that ended early: this run replaces it.
             if os.pread(self.stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
                 raise UserError(self._partial, "exists, and is not a log that a run has left", _MOVE)
             self.stream.truncate(0)
@@ -68,8 +69,9 @@ class LogFile:
             raise UserError(self._partial, problem, "start the run again")
 
     def keep(self) -> None:
-        """Write a lost log to a new file in the nearest folder above that exists, or in that of temporary
-        files, and print its name."""
+        """Write a lost log, which the open ``stream`` still reads, to a new file in the nearest folder above
+        that exists, or in that of temporary files, and print its name. If neither can be written, do
+        nothing."""
         descriptor = self.stream.fileno()
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         nearest = next(folder for folder in self._result_file.absolute().parents if folder.is_dir())
@@ -131,13 +133,13 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 
 def stop_abandoned(result_file: pathlib.Path) -> None:
     """End the partial log of a run that was killed: write ``run_stop``, status "aborted", if the clock was
-    running.
+    running. The file keeps its partial name.
 
     Do nothing if there is no such log, or if another run is still writing it.
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)
-    except UserError:  # it does not exist, or is not a log
+    except UserError:  # it does not exist, is no regular file, or cannot be opened
         return
     with stream:
         if _lock(stream):

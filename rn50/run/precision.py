@@ -73,6 +73,7 @@ def choose(
     """
     choice = before_warm_up(config)
     cpu_precisions = frameworks.traits(config.run.framework).precisions.get("cpu", ())
+    # A reason was given above if QUANTIZATION has decided.
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
     if not is_open or "bfloat16" not in cpu_precisions:
         return choice
@@ -82,7 +83,8 @@ def choose(
         lack = "not every rank's processor has" if ranks_with_instructions else "the processor has no"
         return Precision("float32", f"PRECISION=auto is float32: {lack} instructions for bfloat16")
     # Take the precision of an earlier run, if rank 0 finds one: the runs of a campaign must not differ in
-    # precision by chance, and a trial takes 2 s. The ranks sum 1 + its index in TIMED, or 0 for none.
+    # precision by chance, and a trial takes 2 s. Rank 0 adds 1 + its index in TIMED, or 0 for none, to a sum
+    # over all ranks, to which the others add 0: so every rank learns it.
     earlier = provenance.earlier_precision(config) if communicator.rank == 0 else None
     if number := total(communicator, TIMED.index(earlier) + 1 if earlier in TIMED else 0):
         name = TIMED[number - 1]
@@ -96,6 +98,7 @@ def choose(
         fastest[name] = min(fastest[name], _fastest_step(steps[name]))
     del step, steps
     _free_memory()
+    # Whole microseconds, because ``all_reduce`` sums whole numbers.
     microseconds = communicator.all_reduce(np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64))
     return decide(*(microseconds / communicator.size / 1e3))
 

@@ -43,7 +43,7 @@ def matrix(
     machines: Sequence[Sequence[str]] = (("localhost",),),
 ) -> list[Cell]:
     """Return a cell for every combination of the arguments. ``machines`` are lists of host names, one for
-    every number of machines; ``ranks`` are numbers of ranks on a machine.
+    every number of machines to measure; ``ranks`` are numbers of ranks on a machine.
 
     Cells with fewer ranks come first, because scaling is reported relative to them.
     """
@@ -52,13 +52,15 @@ def matrix(
     places = [(count, *pair) for pair in nodes_and_hosts for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
+    # In the order of the fields of ``Cell``; a network is (framework, model, image size).
     grid = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
     return list(dict.fromkeys(grid))
 
 
 def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
-    """Raise UserError, before anything is measured, for a model of a zoo if ``kinds`` lacks synthetic data,
-    for a framework that is not installed, and for precisions that none of the frameworks has."""
+    """Raise UserError, before anything is measured, for a model of a zoo if ``kinds``, the kinds of data to
+    train on, lacks synthetic data, for a framework that is not installed, and for precisions that none of the
+    frameworks has. ``config`` is the configuration of which the cells change some variables."""
     for cell in all_cells:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
@@ -134,11 +136,13 @@ class Bench:
     def failed(self) -> bool:
         """True if the job of a cell failed for another reason than too little memory."""
         harmless = ("", worker.OUT_OF_MEMORY)
+        # Without a log no job ran: the framework lacks the precision.
         return any(result.log and result.failure not in harmless for result in self.results)
 
     def run(self, seconds: float, rounds: int) -> None:
-        """Measure the cells one after the other, each for about ``seconds`` in ``rounds`` rounds. After every
-        cell write the results so far. A cell whose framework lacks the precision is not run."""
+        """Measure the cells one after the other, each for about ``seconds`` in ``rounds`` rounds, in each of
+        which every kind of data has its turn. After every cell write the results so far. A cell whose
+        framework lacks the precision is not run; its result has this as its failure, and no log."""
         with counting("measuring throughput") as progress:
             for done, cell in enumerate(self.cells, start=1):
                 if lacking := cell.lacking(self.config.run.device):
@@ -171,7 +175,7 @@ class Bench:
             if kind in rates and cell[:-3] == measured[:-3]  # all but ranks, nodes and hosts
         }
         place = (measured.ranks * measured.nodes, measured.nodes)
-        fewest = min(per_rank)
+        fewest = min(per_rank)  # of equally many ranks, those on fewer machines
         return None if place == fewest else per_rank[place] / per_rank[fewest]
 
     def _to_float32(self, result: Result) -> float | None:
@@ -226,9 +230,11 @@ class Bench:
         cpus = machine.get("host_processor_vcpu_count", "unknown")
         device = self.config.run.device
         installed = software.read().packages
+        # ``traits.packages`` is a regular expression of the names of a framework's packages.
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
+        # (framework, model, image size) of each, once.
         of_zoos = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
         models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in of_zoos)
         return Facts(

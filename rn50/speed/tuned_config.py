@@ -19,8 +19,10 @@ from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
-"""Entry "tuned" of the header, from an earlier search."""
+"""Entry "tuned" of the header, from an earlier search: a line "#   tuned       by `rn50 tune input`: ...", and
+the lines that continue it, whose text begins in the same column."""
 _HEADER = re.compile(r"\A(?:#.*\n)*")
+"""The comment at the beginning of a file."""
 
 
 class Tuned(NamedTuple):
@@ -89,8 +91,9 @@ def gain(outcome: Tuning) -> str:
 def as_rank(
     config: Config, base: str, output: str | None, force: bool, seconds: float, as_json: bool
 ) -> None:
-    """Search as one rank, for ``seconds``. Rank 0 prints the outcome and, if settings are faster, writes the
-    changed file ``base`` to ``output``; None writes no file.
+    """Search as one rank, for ``seconds``: ``rn50 tune input`` starts a process for each rank, which calls
+    this. Rank 0 prints the outcome and, if settings are faster, writes the changed file ``base`` to
+    ``output``; None writes no file.
 
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
@@ -114,6 +117,7 @@ def show(tuned: Tuned, console: Terminal) -> None:
         if trial.compared is None:
             trials.add_row(trial.change, "-", "-", f"cannot run: {trial.reason}")
             continue
+        # Median, lowest and highest ratio.
         times = "{:.3f} ({:.3f} to {:.3f})".format(*trial.compared[:3])
         trials.add_row(trial.change, f"{trial.images_per_second:,.0f}", times, "kept" if trial.kept else "")
     console.print(trials)

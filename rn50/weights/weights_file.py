@@ -122,13 +122,16 @@ def read(file: pathlib.Path) -> Weights:
         if os.fstat(stream.fileno()).st_size > LARGEST:
             raise UserError(file, f"has more than {LARGEST:,} bytes", _REMEDY)
         try:
+            # By its descriptor: this is the very file whose kind and size were checked.
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
+                # Each file that rn50 writes has the fact "classes" in its header.
                 foreign, prefix = (None, "") if "classes" in facts else _foreign(slices)
                 if foreign:
                     classes = slices[prefix + foreign.CLASSIFIER].get_shape()[0]
                     facts = {**foreign.FACTS, "classes": str(classes)}
+                    # Without the tensors that no evaluation reads: our network does not have them.
                     slices = {name: slices[name] for name in slices if not name.endswith(foreign.UNREAD)}
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
@@ -146,7 +149,8 @@ def read(file: pathlib.Path) -> Weights:
 def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
     """Return the module ``weight_names`` of the implementation that knows the names of the tensors of a
     foreign file, or None if none does; and the prefix of these names in the file. There is a prefix if the
-    network was saved as a part of another module, as "model." in "model.fc.weight"."""
+    network was saved as a part of another module, as "model." in "model.fc.weight". If several names end like
+    that of the classifier's weight, the shortest counts."""
     for framework, name in itertools.product(frameworks.names(), sorted(slices, key=len)):
         module = frameworks.unimported(framework, "weight_names")
         if module and f".{name}".endswith(f".{module.CLASSIFIER}"):
@@ -166,6 +170,7 @@ def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], reme
 def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
     """Raise UserError unless ``facts`` has all of ``FACTS``, as positive numbers within their bounds."""
     for name, largest in FACTS.items():
+        # 224, 1.0 or 0.25: no sign and no exponent. Only the width may have decimals.
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
             raise UserError(file, f"{_OTHER} (its header says {value[:20]} of {name})", _REMEDY)

@@ -2,13 +2,20 @@
 
     out = relu(gamma * x' + beta + shortcut),  x' = (x - mean) * scale
 
+The kernels see a tensor (N, C, H, W) as a matrix: a row for each of the N*H*W pixels, a column for each
+channel. mean is that of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). ``tile.py``
+divides the matrix into tiles of ROWS x COLUMNS values, blocks of COLUMNS columns, and parts, each a set of
+tiles of one block.
+
 Two layers read ``out``: the first convolution of the next block, and the shortcut of the next block. Let a
 and b be the gradients of ``out`` from these two readers. One kernel, ``block_sums``, computes
 
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
-so that four tensors (a, b, x and g) and the mask of ReLU pass through memory once. g is the gradient of the
-shortcut. ``gradients.input_gradient`` computes the gradient of x from g, dbeta and dgamma.
+so that four tensors (a, b, x and g) and the mask of ReLU, a bit for each value, pass through memory once. The
+sums are over the rows: the kernel makes those of each part, and the caller, ``fused_norm.py``, adds up the
+parts. g is the gradient of the shortcut. ``gradients.input_gradient`` computes the gradient of x from g,
+dbeta and dgamma.
 """
 
 import triton
@@ -56,9 +63,9 @@ def block_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write g, and for one part dbeta and dgamma, to ``sums`` (2, parts, columns). ``first`` and ``second``
-    are the gradients a and b; without ``TWO`` only one reader has a gradient, and g is made from
-    ``first``."""
+    """Write g of one part to ``g_out``, and its dbeta and dgamma to ``sums`` (2, parts, columns). The part
+    has the tiles ``part``, ``part + parts`` and so on of a block. ``first`` and ``second`` are the gradients
+    a and b; without ``TWO`` only one reader has a gradient, and g is made from ``first``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
@@ -72,6 +79,6 @@ def block_sums(
         tl.store(g_out + offsets, g.to(g_out.dtype.element_ty), mask=inside)
         dbeta += g
         dgamma += g * (read(x, offsets, inside) - centre) * factor
-    slot, valid = part * columns + column, column < columns
+    slot, valid = part * columns + column, column < columns  # offsets in ``sums[0]``
     tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
     tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)

@@ -3,6 +3,11 @@ pass in two.
 
     y = gamma * x' + beta,  x' = (x - mean) * scale,  out = max(0, maximum of a 3x3 window of y)
 
+mean is that of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). The kernels see a tensor
+(N, C, H, W) as a matrix: a row for each of the N*H*W pixels, a column for each channel. ``tile.py`` divides
+it into tiles of ROWS x COLUMNS values, blocks of COLUMNS columns, and parts, each a set of tiles of one
+block.
+
 The windows have stride 2 and padding 1. Pixel (h, w) of y is at position 3 (h - 2 i + 1) + (w - 2 j + 1),
 from 0 to 8, of window (i, j). The forward pass keeps one byte for each window and channel: the position of
 the window's first maximum, or NONE if no y of the window is positive, because ReLU then lets no gradient
@@ -10,6 +15,9 @@ through. In the backward pass a pixel gets the gradients of the windows whose ma
 of these gradients:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
+
+The sums are over the rows of x, whose number is rows: ``stem_sums`` makes those of each part, and the caller,
+``fused_norm.py``, adds up the parts. Then ``stem_input_gradient`` computes dx.
 """
 
 import triton
@@ -36,7 +44,8 @@ def _pixels(image, h, w, height, width, valid, column, columns):
 
 @triton.jit
 def _image_and_pixel(row, height, width):
-    """Return the image, h and w of the rows ``row`` of the matrix of images with this height and width."""
+    """Return the index of the image, h and w of the pixels ``row`` (rows of the matrix) of images with this
+    height and width."""
     return row // (height * width), row // width % height, row % width
 
 
@@ -60,7 +69,7 @@ def stem(
 ):
     """Write ``out`` of one tile, and to ``index`` the positions of the maxima. ``rows`` is the number of rows
     of ``out``; ``height`` and ``width`` are those of ``x``."""
-    number, block = place(columns, COLUMNS)
+    number, block = place(columns, COLUMNS)  # number of this program among those of its block of columns
     column = columns_of(block, COLUMNS)
     row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)
     image, i, j = _image_and_pixel(row, out_height, out_width)
@@ -124,8 +133,8 @@ def stem_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dbeta and dgamma of one part to ``sums`` (2, parts, columns). ``rows`` is the number of rows of
-    ``x``."""
+    """Write dbeta and dgamma of one part, the tiles ``part``, ``part + parts`` and so on of a block, to
+    ``sums`` (2, parts, columns). ``rows`` is the number of rows of ``x``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
@@ -139,7 +148,7 @@ def stem_sums(
         )
         dbeta += g
         dgamma += g * (read(x, offsets, inside) - centre) * factor
-    slot, valid = part * columns + column, column < columns
+    slot, valid = part * columns + column, column < columns  # offsets in ``sums[0]``
     tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
     tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)
 

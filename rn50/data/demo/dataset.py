@@ -72,9 +72,11 @@ def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -
     with Processes(workers) as processes:
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
         for name, split, count in splits:
+            # In the order of their indices the images would have the labels 0 to 9 again and again.
             order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
             chunks = [order[start : start + CHUNK] for start in range(0, count, CHUNK)]
             futures = (processes.submit(_encode_chunk, settings, split, chunk) for chunk in chunks)
+            # At most two tasks for each process are submitted at a time.
             images = itertools.chain.from_iterable(in_order(futures, 2 * workers))
             with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
@@ -92,8 +94,8 @@ def _fingerprint(path: Path) -> dict[str, int | str]:
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:
-    """Return whether ``folder`` holds all files of the data set with these settings. Raises UserError if
-    other data would be overwritten, or if a file was changed."""
+    """Return whether ``folder`` holds all files of the data set with these settings; False if some of them,
+    or all, are missing. Raises UserError if other data would be overwritten, or if a file was changed."""
     present = [name for name in FILES if (folder / name).exists()]
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
@@ -150,5 +152,6 @@ def generate(
                     os.replace(partial / name, folder / name)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+        # ``certify`` checks the files and writes the certificate; ``not_kept`` says why it was not written.
         if not (folder / CERTIFICATE).exists() and (not_kept := certify(folder).certificate.not_kept):
             raise UserError(not_kept)

@@ -23,7 +23,7 @@ from rn50.settings.config import Config
 
 MIB = 1 << 20
 _OFFSET = re.compile(r"\.rec at index (\d+)")
-"""The offset of a record, in bytes, in DALI's messages."""
+"""The offset of a record, in bytes, in DALI's messages: 4096 in "/data/train.rec at index 4096"."""
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 """Beginnings of lines of DALI's messages that give no reason."""
 
@@ -41,6 +41,7 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
         cpu_augment.setup(config.data.image_size, batch_format.layout)
     if batch_format.device_id is None:
         return
+    # Not images of the data set, which must not be touched before the clock starts.
     batch = [np.frombuffer(grey_jpeg(), np.uint8)] * config.hyperparameters.batch_size
     try:
         build_decoder(config, 0, batch_format, itertools.repeat(batch)).run()
@@ -111,7 +112,8 @@ def fault(records: RecordSet, error: RuntimeError) -> UserError:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the line of DALI's message that gives the reason, without the place in DALI's source."""
+    """Return the line of DALI's message that gives the reason, without the place in DALI's source, which
+    stands in brackets: "[/opt/dali/.../file.cc:102] Unrecognized image format."."""
     text = str(error)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_HEADINGS)]
     return re.sub(r"\[[^]]*\] ?", "", next(iter(lines), text)).strip()
@@ -161,6 +163,7 @@ def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
 def _crop(config: Config) -> dict[str, Any]:
     """Return the arguments of DALI's operators for the random crop of a training image."""
     area = (config.data.crop_area_min, rules.CROP_AREA[1])
+    # As many attempts to draw a crop that fits into the image as ``crops.ATTEMPTS``.
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 

@@ -34,6 +34,8 @@ LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that most logs omit, and their values in the reference and in nearly all published
 configurations."""
 _CHOSEN = [name for name in COLUMN_OF if name in SHARED and name != "global_batch_size"]
+"""Fields of ``Recipe`` that are chosen together, without the global batch size: optimizer, learning rate,
+warm-up, decay, weight decay and momentum."""
 NEEDED = tuple(VARIABLE_OF[{"decay_epochs": "num_epochs"}.get(name, name)] for name in _CHOSEN)
 """Variables that a complete recipe needs. NUMEPOCHS stands for the decay, which needs no variable of its
 own."""
@@ -85,7 +87,8 @@ def find(name: str, forms: str = FORMS) -> Origin:
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
         content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
-        # Some published logs are UTF-16 (zero bytes), gzip, or a pointer of Git LFS ("version http...").
+        # Some published logs are UTF-16 (a zero byte beside each letter), gzip (its first two bytes, 1f 8b,
+        # are read as "\x1f\ufffd"), or a pointer of Git LFS ("version https://git-lfs...").
         is_log = ":::ML" in content.replace("\0", "") or content.startswith(("\x1f\ufffd", "version http"))
         return _of_logs(name, [path]) if is_log else of_document(name, Document(path))
     if name.startswith("rcp/"):
@@ -138,18 +141,21 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
+        # The ruleset 2.1.0 is that of round v2.1.
         ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
         ("organisation", logs[0].org or "not logged"),
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
     origin = _of_runs(name, "result log", first, provenance, epochs, (begin, interval), samples)
+    # Runs that break a rule can be borrowed from too; the note tells that they are no valid result.
     refusal = result_rules.judge_in(paths[0].parent, runs).refusal
     return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
 
 
 def _of_reference(name: str) -> Origin:
     """Return the origin of a reference convergence point, called rcp/BATCH or rcp/RULESET/BATCH."""
+    # rcp/3.0.0/3200 or rcp/3200, which is of the newest ruleset.
     match = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
     ruleset = (match.group(1) if match else None) or rules.RULESETS[-1]
     if not match or ruleset not in rules.RCP_RULESETS:
@@ -184,7 +190,7 @@ def of_document(name: str, document: Document) -> Origin:
     if len(assigned.not_read) > _MOST_NOTES:
         notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
     doubtful = []
-    fields = set(FIXED)
+    fields = set(FIXED)  # names of all variables that mean something here, aliases included
     for section, _, variable in variables():
         spellings = (variable.name, *variable.aliases)
         fields.update(spellings)
@@ -195,6 +201,7 @@ def of_document(name: str, document: Document) -> Origin:
         if doubt is not None:
             doubtful.append(variable.name)
             notes.append(f"{variable.name} is in doubt: {doubt}")
+        # A variable that nothing reads with the values so far, such as LARSETA with SGD, is left out.
         elif text is not None and variable.is_read(values):
             try:
                 value = variable.read(text)
@@ -264,15 +271,16 @@ def _values(name: str, logged: Recipe) -> dict[str, str]:
 def _schedule(
     decay: float | None, epochs: Sequence[float | None], evaluations: tuple[float | None, float | None]
 ) -> dict[str, str]:
-    """Return variable -> text of EVAL_OFFSET, EVAL_PERIOD, NUMEPOCHS and DECAY_EPOCHS, as far as they follow
-    from the arguments. ``decay`` are the epochs after which the learning rate has decayed; ``epochs`` and
-    ``evaluations`` are as in ``_of_runs``."""
+    """Return variable -> text of EVAL_OFFSET (epochs before the first one that is evaluated), EVAL_PERIOD,
+    NUMEPOCHS and DECAY_EPOCHS, as far as they follow from the arguments. ``decay`` are the epochs after which
+    the learning rate has decayed; ``epochs`` and ``evaluations`` are as in ``_of_runs``."""
     values: dict[str, str] = {}
     evaluated_epoch, interval = evaluations
     reached = [count for count in epochs if count is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
     if evaluated_epoch is None and reached:  # a run that reached the target ends with an evaluation
         evaluated_epoch = statistics.median_low(reached)
+    # If not the first, it lies a whole number of periods behind the first.
     offset = None if evaluated_epoch is None else (round(evaluated_epoch) - 1) % period
     if offset is not None and interval:
         values |= {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
@@ -283,6 +291,7 @@ def _schedule(
         needed = math.ceil(max(reached, default=0))
         needed += ((offset or 0) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
+        # NUMEPOCHS is also the end of the decay, unless DECAY_EPOCHS says another one.
         if decay != int(decay) or needed > decay:
             values["DECAY_EPOCHS"] = text(decay)
     return values

@@ -28,8 +28,10 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         latest = live or run
         numbers = f"{_text(latest.images_per_second, ',.0f')} img/s  loss {_text(latest.loss, '.3f')}"
         last = campaign.last_epoch
+        # "~": the run will probably end before the last evaluation, as earlier runs did.
         most = "-" if not last else f"~{last}" if last < campaign.evaluated[-1] else str(last)
         parts.append(_row(f"epoch {epoch}/{most}", last, done, numbers, of_run))
+        # Runs that are done, with the part of the current one.
         share = len(campaign.ended) + (done / last if last else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
@@ -51,6 +53,8 @@ def _title(campaign: Campaign) -> list[Text]:
 
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
+    """Return a line: ``what``, a bar with ``done`` of ``total``, ``numbers``, and the time to its end, which
+    is ``left`` in seconds. A ``total`` of 0 is not known; the bar is then empty."""
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(width=14, no_wrap=True)
     row.add_column(ratio=1)
@@ -62,8 +66,9 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
 
 
 def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> tuple[int, float]:
-    """Return the number of the current epoch and the epochs that are done, with the part of the current
-    one."""
+    """Return the number of the current epoch and the epochs that are done, with the part of the current one.
+    Without ``live`` the time since the last record tells that part, which stays below 1 until the log says
+    that the epoch has ended."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
     if not run.epoch_seconds:
@@ -84,6 +89,8 @@ def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
 
 
 def _expected_at(campaign: Campaign, epoch: int) -> str:
+    """Return the top-1 that earlier runs had after an epoch, as the end of a sentence; "" if none is
+    known."""
     if epoch not in campaign.curve:
         return ""
     low, high = campaign.curve[epoch]
@@ -104,16 +111,18 @@ def outcome(run: RunState) -> str:
 
 
 def _text(value: float | None, form: str) -> str:
+    """Return a number in the format ``form``; "-" for None."""
     return "-" if value is None else format(value, form)
 
 
 def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
-    """Yield a plain line for each event since ``before``."""
+    """Yield a plain line for each event since ``before``; None: since all runs were waiting."""
     for number, run in enumerate(now.runs):
         was = before.runs[number] if before else RunState(run.number)
         label = f"run {run.number} of {len(now.runs)}"
         if run.state == RUNNING and was.state != RUNNING:
             yield f"{label} begins"
+        # Of a run that was over before it was seen running, only the outcome is told.
         if run.state == RUNNING or was.state == RUNNING:
             for new in run.evaluations[len(was.evaluations) :]:
                 expected = _expected_at(now, int(new.epoch))

@@ -42,6 +42,7 @@ def started() -> Iterator[socket.socket]:
     if _started:
         yield _started
         return
+    # Messages, not a stream: each call is one of them.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     silent = subprocess.DEVNULL
     options: dict[str, Any] = {"stdin": theirs, "stdout": silent, "stderr": silent}
@@ -76,7 +77,7 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         job = json.dumps([checker, arguments, str(cwd or pathlib.Path.cwd()), LIMIT_S]).encode()
         with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
-        os.close(writer)
+        os.close(writer)  # the forked process has the only other one, so its end ends the reading
         text, ended, status = printed.read().rpartition(_END)
     too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
     return (int(status), text) if ended and status.isdigit() else (1, too_long)
@@ -88,7 +89,7 @@ def _serve(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets children that ended
     while (received := socket.recv_fds(connection, 1 << 16, 1))[0]:
         checker, arguments, folder, limit = json.loads(received[0])
-        if checker.isidentifier():
+        if checker.isidentifier():  # the name of a module, not code
             with contextlib.suppress(ImportError):  # the forked process reports it
                 importlib.import_module(f"mlperf_logging.{checker}.{_MODULES.get(checker, checker)}")
         if not os.fork():
