@@ -68,7 +68,7 @@ class UserErrors(UserError):
 
     def __init__(self, *errors: "UserError") -> None:
         super().__init__("\n".join(str(error) for error in errors))
-        self.args = self.errors = errors
+        self.args = self.errors = errors  # args: pickle makes UserErrors(*args) of them again
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Variables(NamedTuple):
     """All names with the prefix that the framework reads. Any other name with the prefix has no effect."""
     elsewhere: tuple[str, ...] = ()
     """Names without the prefix that published configurations set, although the framework does not read
-    them."""
+    them: ``rn50 config show`` says that they have no effect."""
 
 
 class Traits(NamedTuple):
@@ -126,6 +126,8 @@ def _folders() -> Mapping[str, pathlib.Path]:
     # ``implementations`` is a namespace package: PYTHONPATH may have more folders of that name.
     package = importlib.util.find_spec("implementations")
     places = [str(PACKAGES / "implementations"), *((package and package.submodule_search_locations) or ())]
+    # Of two folders for one framework the last counts here. Reversed, so that it is this repository's, else
+    # that which PYTHONPATH names first.
     files = (file for place in reversed(places) for file in pathlib.Path(place).glob(f"*/{TRAITS}"))
     return {file.parent.name: file.parent for file in files}
 
@@ -164,6 +166,7 @@ def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> 
 
     Without ``capabilities``, assume GPUs that are newer than all code of ``lacking``.
     """
+    # GPUs newer than all code run a build with PTX, and no other.
     runs = all(map(lacking.runs_on, capabilities)) if capabilities else lacking.ptx
     if not lacking.capabilities or runs:
         return None

@@ -28,7 +28,8 @@ class SharedMemory(LocalRanks):
     """A rank on the CPU of one machine, which has the gradients of all its ranks in shared memory."""
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sum every array of ``shared`` over all ranks, in place, when backpropagation has written it."""
+        """Sum every gradient over all ranks, in place, when backpropagation has written it. The i-th of
+        ``gradients`` is a view of this rank's array of the i-th call of ``shared``."""
         for array, arrays in zip(gradients, self._shared, strict=False):
             array.wait_to_read()
             self.all_reduce_shared(arrays)
@@ -38,6 +39,7 @@ class Distributed(MessageRanks):
     """A rank of a Horovod job. If another rank is lost, Horovod's error comes when MXNet next waits for the
     device."""
 
+    # ``MessageRanks`` tells the loss of a rank by the type of an error and by a word of its message.
     errors = (mx.base.MXNetError,)
     # Some messages do not name Horovod or Gloo: MXNet has taken their beginning for the name of a source file
     # and left it out. So words that follow are looked for too.
@@ -89,7 +91,7 @@ def _rendezvous(environ: Mapping[str, str]) -> None:
     Under horovodrun and mpirun, which have their own rendezvous, do nothing. Raises UserError if rank 0
     cannot open its port or cannot be reached.
     """
-    hosts = environ.get("RN50_RENDEZVOUS")
+    hosts = environ.get("RN50_RENDEZVOUS")  # host1:8,host2:8 (ranks of each machine)
     if hosts is None:
         return
     address = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])

@@ -56,6 +56,8 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | N
 
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
+    """Check that MXNet for the device, DALI and, where the ranks need it, Horovod are installed, and a NumPy
+    with which MXNet was tried."""
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
     have, traits = software.packages, frameworks.traits("mxnet")
@@ -72,6 +74,7 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
     if config and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
         text = f"no Horovod beside {shown}, and {config.ranks} ranks are asked for"
         build = f"requirements/install.sh horovod{'-nccl' if on_gpus else ''}"
+        # ``to_one_rank``: such as DGXNGPU=1
         remedy = f"{build}, or set {config.to_one_rank} in the configuration"
         return Diagnosis(FAILURE, "packages", text, f"requirements/install.sh horovod-build && {remedy}")
     if have.get("numpy", "1.").split(".")[0] != "1":
@@ -83,6 +86,8 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
 
 
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosis:
+    """Check that MXNet has code for the GPUs. The traits do not describe the build of NVIDIA's container, so
+    there the compute capabilities are only shown."""
     if software.nvidia_container:
         capabilities = sorted({gpu.capability for gpu in used if gpu.capability})
         shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
@@ -93,6 +98,7 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosi
 
 
 def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
+    """Check that the driver runs MXNet's CUDA and, if MXNet ``fuses`` operators, that it knows their PTX."""
     finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, grave)
     if finding.severity == OK and newer(FULL_DRIVER, version) and fuses:
         unknown = "whose libnvrtc makes PTX of MXNet's fused operators that it does not know"

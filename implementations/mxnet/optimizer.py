@@ -79,12 +79,13 @@ class OnCpu:
 
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are sums over ``samples`` samples."""
-        mx.nd.waitall()
+        mx.nd.waitall()  # a queued operation might use the memory that NumPy writes
         memory = self._weight_memory(), self._gradient_memory(), self._velocity_memory()
         for name, w, g, v in zip(self._names, *memory, strict=True):
             decay = self._h.weight_decay if optimizers.has_weight_decay(name) else 0.0
             rate = learning_rate
             scratch = self._scratch[: len(w)]  # holds intermediate results, so that nothing is allocated
+            # Biases and the parameters of batch norm, which have no weight decay, have no trust ratio either.
             if decay and self._h.optimizer == "lars":
                 rate *= self._trust_ratio(w, g, samples)
             v *= self._h.momentum

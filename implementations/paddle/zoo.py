@@ -89,3 +89,4 @@ class ZooEngine(PaddleEngine):
 
 
 create = ZooEngine
+"""Makes the engine of a model of the zoo: ``rn50/run/loop.py`` calls it in place of that of ``engine.py``."""

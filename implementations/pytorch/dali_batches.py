@@ -34,6 +34,7 @@ class DaliBatches(dali_batches.DaliBatches):
         classes = labels.nan_to_num(-1).clamp(0, self._classes - 1).long()
         self._wrong += (labels != classes).sum()
         self._look_back.mark()
+        # A view (B, channels, S, S) of the buffer (B, S, S, channels).
         return images.permute(0, 3, 1, 2), classes
 
     def _wrong_labels(self) -> int:

@@ -28,7 +28,7 @@ class LookBack:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Let reads in this context go to the stream of their own. They may read values that were computed
-        before the latest ``mark``."""
+        before the latest ``mark``, which must have been called."""
         if self._stream is None:
             yield
             return

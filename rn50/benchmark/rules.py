@@ -56,6 +56,7 @@ WEIGHT_DECAY_BASE = 1e-4
 SGD_LEARNING_RATE_UNIT = 0.001
 """The base learning rate of SGD is a whole multiple of this."""
 LABEL_SMOOTHING = (0.0, 0.1)
+"""The values that the rules allow."""
 
 RUNS = 5
 """Runs of one result. The score is the mean of three: the fastest and the slowest run are dropped."""
@@ -121,7 +122,8 @@ def without_labels(platform: str) -> str:
 
 def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the labels of a run. ``data`` and ``run`` are sections of its configuration, by field name,
-    where a missing field has its default."""
+    where a missing field has its default. ``RESUMED`` is not among them: a run adds it when it goes on from a
+    checkpoint."""
     is_other_task = any(data.get(name, value) != value for name, value in TASK.items())
     conditions = (
         (NOT_A_RESULT, is_other_task or run.get("benchmark_steps") is not None),

@@ -36,8 +36,8 @@ def evaluation_epochs(num_epochs: int, offset: int, period: int, target: str = "
     """Return the epochs, counted from 1, after which a run evaluates.
 
     EVAL_OFFSET 2 and EVAL_PERIOD 4 give 3, 7, 11, ..., as in every MXNet submission. With TARGET=none the
-    last epoch is added. With a target it is not, and the run ends with its last evaluation: epochs after that
-    could not reach the target.
+    last epoch is added. With any other ``target`` it is not, and the run ends with its last evaluation:
+    epochs after that could not reach the target.
     """
     epochs = list(range(offset + 1, num_epochs + 1, period))
     return [*epochs, num_epochs] if target == "none" and num_epochs not in epochs else epochs

@@ -52,6 +52,8 @@ def read_header(image: Bytes) -> ImageHeader:
     # A marker is ff and another byte. A segment follows, which begins with its length in two bytes.
     while scan is None and position + 4 <= len(image) and image[position] == 0xFF:
         marker, segment = image[position + 1], position + 2
+        # A frame header: length (2 bytes), precision (1), height (2), width (2), number of components (1).
+        # The height may be 0, the width may not (ITU-T T.81, table B.2).
         if marker in START_OF_FRAME and components is None:
             height_and_width = image[segment + 3 : segment + 7]
             if len(height_and_width) < 4 or not any(height_and_width[2:]):

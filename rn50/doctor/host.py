@@ -40,6 +40,7 @@ def diagnoses(machine: Machine, software: Software, config: Config | None) -> It
     yield _threads(machine, config)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
+    # NCCL is used between GPUs only. Ranks on the CPU count as one, which needs none of its memory.
     yield _shared_memory(machine, ranks if on_gpus else 1, _batch_bytes(machine, software, config))
     yield _locked_memory(machine, config)
     yield _open_files(machine)
@@ -51,7 +52,7 @@ def diagnoses(machine: Machine, software: Software, config: Config | None) -> It
 
 def _threads(machine: Machine, config: Config | None) -> Diagnosis:
     """Compare the number of threads that are always busy, one of each rank and those of its input pipeline,
-    with the number of usable CPUs."""
+    with the number of usable CPUs. Warn also if OMP_NUM_THREADS gives the ranks more threads than CPUs."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -83,18 +84,19 @@ def _input_threads(machine: Machine, config: Config) -> int:
 def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Diagnosis:
     """Show which CPUs each rank gets, and check that they are near its GPU."""
     plan = binding.plan(machine, ranks, near_gpus=on_gpus)
-    shown = "; ".join(f"rank {rank.local_rank}: CPU {cpu_list.write(rank.cpus)}" for rank in plan)
+    cpus_of_ranks = "; ".join(f"rank {rank.local_rank}: CPU {cpu_list.write(rank.cpus)}" for rank in plan)
     nodes = {cpu.node for cpu in machine.cpus}
+    # Without the NUMA nodes of all CPUs nobody can tell which CPUs are near a GPU: no GPU is checked.
     used = machine.gpus[:ranks] if on_gpus and None not in nodes else ()
     far = [f"GPU {gpu.index} (NUMA node {gpu.node})" for gpu in used if gpu.node not in {None, *nodes}]
     if far:
-        text = f"{shown}; no usable CPU is near {', '.join(far)}"
+        text = f"{cpus_of_ranks}; no usable CPU is near {', '.join(far)}"
         remedy = "ask for CPUs near the GPUs: srun --gpu-bind=closest, or docker run --cpuset-cpus=..."
         return Diagnosis(WARNING, "binding", text, remedy)
     if len(machine.cpus) < ranks:
         cpus = cpu_list.write(cpu.number for cpu in machine.cpus)
         return Diagnosis(WARNING, "binding", f"{ranks} ranks share CPU {cpus}", "give the job more CPUs")
-    return Diagnosis(OK, "binding", shown)
+    return Diagnosis(OK, "binding", cpus_of_ranks)
 
 
 def _memory(machine: Machine, config: Config | None) -> Diagnosis:
@@ -143,7 +145,7 @@ def _shared_memory(machine: Machine, ranks: int, batch_bytes: int = 0) -> Diagno
     """Compare the size of /dev/shm with ``batch_bytes``, which batches fill there, and with the need of NCCL
     between ``ranks`` ranks."""
     size = machine.shared_memory
-    if size is None:
+    if size is None:  # it has the kernel's default size
         return Diagnosis(OK, "/dev/shm", "half of the memory")
     text = shown(size) if size else "not mounted"
     gib = math.ceil(max(SHARED_MEMORY, batch_bytes + ranks * NCCL_SEGMENT) / GIB)
@@ -203,6 +205,7 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
     folder = os.path.realpath(config.data.folder)
     try:
         preflight.check(config)
+        # A record set is (.rec file, .idx file, number of records, variable that sets the number).
         for record_set in preflight.record_sets(config).values():
             preflight.check_record_set(*record_set)
     except UserError as error:
@@ -221,7 +224,7 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
 def _power(source: str) -> Iterator[Diagnosis]:
     """Check that the power can be measured as POWER, ``source``, says; yield nothing if it is off."""
     try:
-        reason = power.refuse_impossible(source)
+        reason = power.refuse_impossible(source)  # why POWER=auto measures nothing, else empty
         if source != "off":
             yield Diagnosis(OK, "POWER", reason or source)
     except UserError as error:

@@ -38,7 +38,7 @@ def diagnoses(software: Software, config: Config | None, framework: str) -> Iter
     ``framework`` is that of ``config``, unless ``config`` is None."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
-    checks = frameworks.unimported(framework, "doctor")
+    checks = frameworks.unimported(framework, "doctor")  # the module doctor.py; None: there is none
     if checks is not None:
         yield from checks.packages(software, config)
     else:

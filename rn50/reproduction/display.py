@@ -20,8 +20,9 @@ Row = tuple[str, str]
 
 def answer(outcome: Reproduction) -> str:
     """Return the verdict in a sentence, with the runs that missed the target and the results that are not
-    valid."""
+    valid. The two sides of a comparison are the claim and the result here."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
+    # Before the runs are compared, nothing is judged, and ``planned`` alone names a claim that is not valid.
     refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
 
@@ -50,6 +51,7 @@ def found(outcome: Reproduction) -> Iterator[Row]:
         if outcome.measured.slow:
             yield "slow", outcome.measured.slow
     yield from (("found", judged.words) for judged in outcome.judged)
+    # ``why`` begins with the differences that ``planned`` has listed.
     yield from (("differs", setting) for setting in outcome.why[len(outcome.here.differences) :])
     yield "the same?", answer(outcome)
     yield "next", outcome.next

@@ -1,7 +1,8 @@
 """Expectation of the runs on this machine, before any is made: epochs, minutes and images/s (``expected``).
 
 It comes from the claim's own runs where recipe or machine are the same, else from the models of ``rn50
-plan``, which are made of published results.
+plan``, which are made of published results. The claim is the result that ``rn50 reproduce`` is to reproduce;
+``here`` is this machine with the configuration that repeats it.
 """
 
 import math
@@ -50,8 +51,8 @@ def expected(claim: Claim, here: Here, runs: int) -> list[Expected]:
 
 
 def _from_claim(quantity: str, values: Sequence[float], runs: int, value: float | None = None) -> Expected:
-    """Return the expectation that follows from the ``values`` of the claim's own runs. If ``value`` is not
-    None, that is the expected mean, with the relative spread of ``values``."""
+    """Return the expectation for the mean of so many ``runs`` that follows from the ``values`` of the claim's
+    own runs. If ``value`` is not None, that is the expected mean, with the relative spread of ``values``."""
     if len(values) < 2:
         basis = "its one run, which says nothing of the spread"
         return Expected(quantity, value or values[0], None, None, basis)
@@ -83,6 +84,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks
     rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
+    # ``spread`` is the standard deviation of the rate's logarithm: 1.96 of them make the 95 % interval.
     of_all_ranks, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
     return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
@@ -96,7 +98,10 @@ def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Exp
         yield _from_claim("images/s", claim.images_per_second, runs)
         return
     if epochs.value and rate.value and here.config.is_imagenet:
+        # None, None: evaluations from epoch 3 on, at the interval of the rules.
         ranks, evaluated = here.config.ranks, evaluations(epochs.value, None, None)
+        # Expected, least and most minutes: the fewest epochs at the highest rate, the most at the lowest. An
+        # end that is not known is replaced by the expected value.
         value, low, high = (
             minutes(count or epochs.value, evaluated, ranks, (speed or rate.value) / ranks)
             for count, speed in ((epochs.value, rate.value), (epochs.low, rate.high), (epochs.high, rate.low))

@@ -51,9 +51,12 @@ _LARGEST = 1 << 62
 _MOST_EPOCHS = 10_000_000
 """Largest number that counts as an epoch; no run lasts so long."""
 INSTEAD = "; log "
-"""Separator in the text of a finding: the problem stands before it, and behind it what to log instead."""
+"""Separator in the text of a finding: the problem stands before it, and behind it what to log instead.
+``log_rules.py`` splits the text there."""
 _REMEDY = "give a result file"
+# Input: Namespace(label_smoothing=0.1, lr=10.5)
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
+# Input: Beginning trial 2 of 8
 _TRIAL = re.compile(rb"\bBeginning trial (\d{1,4}) of (\d{1,4})\b")
 _TOGETHER_MS, _MET_MS = 5000, 1000
 """Most time between the records of one event by several ranks of a run: before all ranks have met, and at
@@ -69,12 +72,16 @@ _VALUES: dict[str, tuple[str, type]] = {
 }
 """Field of ``ResultLog`` -> key of the record that has it, and the type of the record's value."""
 _CAUSES = {
+    # The first bytes of files of gzip, bzip2, xz, Zstandard and zip.
     rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
+    # A byte order mark, which may be missing, and four ASCII characters of two bytes.
     rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
+    # {"log": ":::MLLOG {\"namespace\": ...
     rb'.*"\w+": *"[^"]*:::MLLOG *{\\': "is JSON with a log in it, as docker has it; jq -rj .log takes it out",
     rb"version https://git-lfs": "is a Git LFS pointer, not the log; git lfs pull fetches the log",
     rb".*:::MLPv0\.5": "is a log of round v0.5; rn50 reads those of v0.7 to v4.0",
     rb".*:::MLL \d": "is a log of round v0.6; rn50 reads those of v0.7 to v4.0",
+    # A record that ends without its brace: :::MLLOG {"namespace": "", "time_ms": 16
     rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
 }
 """Pattern -> problem and remedy, separated by the last semicolon, of a file in which no record can be read.
@@ -106,6 +113,7 @@ class Evaluation:
     accuracy: float
     """Top-1 accuracy, a fraction; 0 where NaN was logged, as by a run that diverged."""
     time_ms: Hidden[int] = field(default=0, compare=False)
+    """Time of its record, in milliseconds since 1970 (UTC)."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +214,13 @@ def read_log(path: pathlib.Path) -> ResultLog:
     if not events:
         what = f"can be read: {findings[0]}" if findings else "in it"
         unread = f"no {TOKEN} line {what}; give the log of a run"
+        # A cause and ``unread`` are "problem; remedy".
         causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, suspect_line, re.DOTALL))
         raise UserError(path, *next(causes, unread).rsplit("; ", 1))
     by_key = gathered((event.key, event) for event in events)
     of_two_runs = next(_pairs_of_two_runs(events), None)
     of_benchmark = all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ()))
+    # A log of another benchmark is read, so that the score can refuse it as such.
     if of_two_runs and of_benchmark:
         event, before = of_two_runs
         text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
@@ -245,13 +255,14 @@ def _pairs_of_two_runs(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]
 
     The ranks of one run may each log a record of the same event, within ``_TOGETHER_MS`` of each other.
     """
-    first: dict[Any, Event] = {}
+    first: dict[Any, Event] = {}  # (key, epoch or None for a key that a run logs once) -> its first record
     several_starts = False
     for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
         epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _ONCE_AN_EPOCH else None
         earliest = first.setdefault((event.key, epoch), event)
         started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
         several_starts |= event.key == "run_start" and event is not earliest
+        # Ranks of one run log equal accuracies: after a second run_start another accuracy is another run's.
         other_value = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
         if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_value):
             yield event, earliest  # the event again, too late for another rank, or with another accuracy
@@ -291,10 +302,10 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], byt
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
-                    suspect_line = suspect_line if findings else line
+                    suspect_line = suspect_line if findings else line  # findings: on the lines before
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
             findings += [f"line {number}: {fault}" for fault in faults]
-            del findings[MOST_FINDINGS + 1 :]
+            del findings[MOST_FINDINGS + 1 :]  # one more than the limit shows that the limit was passed
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
     return events, findings, stated, suspect_line
@@ -320,6 +331,8 @@ def _event(line: int, record: str) -> Event:
 
 
 _DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one_value_each)
+"""Decoder of a record. It raises ValueError for a number of more digits than a 64-bit integer has, and for a
+name with two different values."""
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -346,8 +359,8 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         elif TOKEN.encode() not in line:
             kept = line[1 - len(TOKEN) :]  # the token may be split between two pieces
         elif len(line) < 2 * _PIECE:
-            kept = line[line.index(TOKEN.encode()) :]
-        else:
+            kept = line[line.index(TOKEN.encode()) :]  # the record may go on in the next piece
+        else:  # a line as long as this is cut: a record that goes on behind it loses its end
             yield number, line
             kept = b""
     if kept:
@@ -392,7 +405,7 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
-            top_5 = finite(event.metadata.get(TOP_5, 1))
+            top_5 = finite(event.metadata.get(TOP_5, 1))  # not logged: 1, which no top-1 exceeds
             if top_5 is None or not accuracy <= top_5 <= 1:
                 problem = f"{TOP_5} {excerpt(repr(event.metadata[TOP_5]))} is not a fraction from top-1 to 1"
                 findings.append(f"line {event.line}: {problem}")

@@ -24,6 +24,7 @@ from rn50.gathered import gathered
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
+"""A number of each run of a result, in the same order in all fields; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
 """Functions from the text of a cell to its value, by the type of the field."""
+# The columns of a recipe: first the fields that identify it, then the others.
 _RECIPE_COLUMNS = {COLUMN_OF[name]: f"recipe.{name}" for name in dict.fromkeys((*SHARED, *COLUMN_OF))}
 COLUMNS: dict[str, str] = {}
 """Column of the table, in their order -> attribute of ``PublishedResult``, such as recipe.momentum."""

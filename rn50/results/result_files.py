@@ -47,6 +47,7 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
         if any(path.glob("*.log")):
             remedy = f"give the logs themselves: {shlex.quote(str(path))}/*.log"
         raise UserError(path, "no result_*.txt below it", remedy)
+    # In a published tree the folder of a result file has the name of the benchmark.
     of_tree = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
     return of_tree or files
 

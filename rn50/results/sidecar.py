@@ -66,6 +66,7 @@ def _is_ours(saved: Any) -> bool:
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)
         and all(is_name(name) for table in tables[2:] for name in table)
+        # A file without a commit is accepted, as a file with the commit "unknown".
         and _COMMIT.fullmatch(saved.get("commit") or "unknown") is not None
     )
 
@@ -87,6 +88,7 @@ def variables(saved: Mapping[str, Any]) -> dict[str, str]:
     run code that came with a stranger's result."""
     of_rn50 = saved.get("variables", {})
     accepted = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
+    # ``of_rn50`` twice: its variables come first, and their values win.
     settings = {**of_rn50, **saved.get("environment", {}), **of_rn50}
     return {name: value for name, value in settings.items() if name in accepted and value.isprintable()}
 

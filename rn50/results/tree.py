@@ -56,6 +56,7 @@ class Place:
         return self.organisation / "systems" / f"{self.system}.json"
 
 
+# What ``--json`` prints of a place.
 prints(Place, lambda r: (r.system, r.organisation, r.results))
 
 

@@ -36,6 +36,7 @@ def require_code(config: Config, capability: tuple[int, int], build: frameworks.
         problem = f"{traits.name} has code for compute capability {traits.code}, this GPU has {actual}"
         raise UserError("DEVICE=gpu", problem, "take another FRAMEWORK, see docs/gpus.md")
     name = precision.before_warm_up(config).name
+    # A precision without an entry needs no more than this GPU has.
     required = traits.least_capabilities.get(name, capability)
     if capability < required:
         needed = "{}.{}".format(*required)

@@ -67,7 +67,7 @@ class RunLog:
         writers = {"start": self._mllog.start, "stop": self._mllog.end}
         write = writers.get(key.rpartition("_")[2], self._mllog.event)
         with self._lock:
-            if self._writes:
+            if self._writes:  # stack_offset 2: the line names the source line that called ``_log``
                 write(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
@@ -77,7 +77,7 @@ class RunLog:
         All have the time ``init_start_ms`` at which the process began, because loading the framework is part
         of initialisation. They are logged later, because only then this process knows its rank.
         """
-        platform = config.run.platform
+        platform = config.run.platform  # may have a label already, which is not added again
         for label in (*config.labels, *labels):
             platform += "" if label in platform else f" ({label})"
         for key, value in (
@@ -93,6 +93,7 @@ class RunLog:
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
         """Log seed, hyperparameters and the names of the initialised ``tensors``, then ``init_stop``."""
+        # The ranks that take part, not those that the configuration asks for.
         total = config.hyperparameters.batch_size * ranks
         self._log(constants.SEED, seed)
         for key, value in dataclasses.replace(config.recipe, global_batch_size=total).logged().items():

@@ -20,6 +20,7 @@ from rn50.settings.parsers import EPOCHS, MACHINE, SEED, Range, one_of, path
 from rn50.settings.variables import FIXED, UNNAMED, UNNAMED_ORGANISATION, UNUSED, Variable, env, variable_of
 
 
+# Range(0, 1, above=True) excludes 0, below=True excludes 1. An error shows ``example`` as a possible value.
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
     """Variables that decide convergence. They are borrowed and checked as one group."""

@@ -31,7 +31,7 @@ _PLATFORM = "SUBMISSION_PLATFORM"
 _PART = re.compile(r"\w+=[A-Za-z0-9_.-]*", re.ASCII)
 """Part of the name of a system that stands for a value of --set."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
-"""Line that sources another file."""
+"""Line that sources another file, such as ``. ./common.sh``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Choice:
 
         Raises UserError if the file cannot be sourced.
         """
+        # The shell sources the file in the file's folder: a relative path of ``environ`` would change there.
         return self.document.sourced({**self.environ, **absolute_paths(self.environ)})
 
     @functools.cached_property
@@ -96,6 +97,7 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     """
     environ = process.environment() if environ is None else environ
     required = [variable for variable in VARIABLES.values() if variable.default is dataclasses.MISSING]
+    # given(...)[1] is the text of the variable, None if it is not set.
     is_complete = all(variable.given(environ)[1] or not variable.is_read(environ) for variable in required)
     if is_complete and not name and not values:
         return of_scripts(environ)
@@ -116,7 +118,7 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     cannot parse it."""
     variable = VARIABLES.get(name)
     absolute = {**environ, **absolute_paths(environ)}
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError):  # {}: as if a run read the variable, whatever the others are
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)
 
@@ -163,7 +165,7 @@ def unchosen(config: Config) -> Iterator[str]:
     """Yield the sentence of ``other_batch`` if ``config`` has the learning rate of its file but another
     global batch size."""
     with contextlib.suppress(UserError):  # a file may be complete only with --set
-        if not config.document:
+        if not config.document:  # the environment alone is the configuration
             return
         written = of_document(config.document)
         if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
@@ -214,7 +216,7 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
     finally:
         if set(folder.glob("*")) - before <= {file}:
             if earlier is not None and not (file.exists() and file.read_bytes() == earlier):
-                files.write(file, earlier, files.ANY)
+                files.write(file, earlier, files.ANY)  # ANY: replace the file, whoever wrote it
             with contextlib.suppress(OSError):  # a file or folder may not have been made
                 if earlier is None:
                     file.unlink(missing_ok=True)
@@ -238,6 +240,7 @@ def write(folder: Path, choice: Choice) -> Path:
     text = header.EXPECTATION.sub("", base.text)  # with other values other epochs are to be expected
     if _SOURCES.search(text):  # a copy in another folder would not find the files that it sources
         text = f". {shlex.quote(str(base.path.resolve()))}\n"
+    # The first line has files.MARK, so that a later call may replace the file.
     lines = [f"# {remark(base.path.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(name, value) for name, value in values.items()]
     files.make_folder(folder, "give another --output")
@@ -246,6 +249,6 @@ def write(folder: Path, choice: Choice) -> Path:
     if any(sourced.get(name) != value for name, value in values.items()):
         file.unlink()
         lost = " ".join(name for name in choice.changes if sourced.get(name) != values[name])
-        lost = lost or " ".join(choice.changes)
+        lost = lost or " ".join(choice.changes)  # only SUBMISSION_PLATFORM is lost: name all of --set
         raise UserError(f"--set {lost}", f"{base.path} keeps its own value", _COPY)
     return file

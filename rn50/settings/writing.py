@@ -19,11 +19,13 @@ from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLE_OF, VARIABLES
 
 # A section begins with its heading and ends before the next one. Hyperparameters are never the last section.
+# A heading: # --- hyperparameters (one group: together they decide convergence) -----------
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
 }
 _FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
+# A line of a file that --force replaces: export LR=10.5
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(VARIABLE_OF.values())
 """Names of the hyperparameters, which decide convergence together."""
@@ -52,7 +54,7 @@ def exported(name: str, value: str, overridable: bool = False) -> str:
     environment has already. Raises UserError as ``refuse_impossible`` does."""
     refuse_impossible(name, value)
     word = shlex.quote(value)
-    if overridable:
+    if overridable:  # DATADIR="${DATADIR:-/data}"; without the outer quotes if the value needs its own
         word = f'"${{{name}:-{word}}}"' if word == value else f"${{{name}:-{word}}}"
     return f"export {name}={word}"
 
@@ -101,6 +103,7 @@ def render(base: Base, title: str, rows: Sequence[Entry], values: Mapping[str, s
     ``values`` are the new hyperparameters, variable -> text; BATCHSIZE is among them. The new header has
     ``title``, command and machine, then the entries ``rows``. Raises UserError as ``check`` does.
     """
+    # An entry of the header: #   machine     any CPU; two cores or more
     match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
     machine = match.group(1) if match else f"that of {base.document.path.name}"
     run = [("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"), ("machine", machine)]

@@ -143,10 +143,12 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         meter, ranks = Meter(config, rank), rank.communicator
         # The first rank of a machine measures the energy of the machine.
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
+        # Without power readings: of a round they would give no more than the mean of two.
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)  # seconds of a kind in a round
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
+        # ``step_seconds`` is of the kind of data that was timed last.
         meter.say_duration(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         watts: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -156,6 +158,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
                 measured[kind].append(meter.rate(source, steps[kind]))
                 watts[kind].append(energy.watts())
         counted = {kind: rates[1:] for kind, rates in measured.items()}
+        # The breakdown of a step is that of the first kind of data.
         rate = statistics.median(counted[kinds[0]])
         total_watts = meter.sum_over_ranks(statistics.mean(watts[kinds[0]][1:]))
         step = _step(config, rank, meter, rate, total_watts, is_ours)
@@ -182,6 +185,7 @@ def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, i
 def run(cell: Cell, config: Config, kinds: tuple[str, ...], seconds: float, rounds: int, log: Path) -> Result:
     """Measure a cell in a job of its own, whose output becomes ``log``. Variables that the cell does not set
     have their values of ``config``. Raises UserError if ``log`` cannot be written."""
+    # The arguments of ``as_rank``, which each rank of the job calls.
     arguments = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}
     reported, failure = worker.run("speed.cell", config.replaced(**cell.variables), log, **arguments)
     if failure:

@@ -62,6 +62,7 @@ class Profile(NamedTuple):
         return sum(operator.milliseconds for operator in self.operators if name in (None, operator.name))
 
 
+# What ``--json`` prints: not the number of steps, but the property ``idle``.
 prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators, r.gain))
 
 
@@ -73,6 +74,7 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             reported = as_json(input_pipeline.measure(config, rank, seconds, rounds))
         else:
             batches = Meter(config, rank).open(config.input_pipeline).batches
+            # A lead-in of two steps, which ``profile`` lacks. The result, of one more step, is not used.
             measured_steps.train(rank, batches, 2, 1)
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
@@ -109,6 +111,7 @@ def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pat
             if outcome.failure:
                 raise UserError(outcome.failure, None, f"see {log}")
             reported[what] = outcome.reported
+            # The rate has been measured; the operators are measured with the profiler's variables in effect.
             # With "auto" the warm-up of the second job might choose another precision.
             precision = str(reported["rate"]["precision"]).split()[0]  # without "(auto)"
             config = config.replaced(**unset, PRECISION=precision)

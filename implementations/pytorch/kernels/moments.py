@@ -1,7 +1,8 @@
 """Mean and variance of every column, and the running statistics of batch norm.
 
 ``moments`` starts two kernels. ``moments_of_parts`` reads x and computes the mean and the sum of squared
-deviations of each part (``tile.py``). Let the part have n rows, and let s be its first row:
+deviations of each part. x is cut into tiles (``tile.py``); of P parts, part p has the tiles p, p + P, p + 2P
+and so on of a block of columns. Let the part have n rows, and let s be its first row:
 
     mean = s + a / n,  a = sum (x - s);   deviation = sum (x - mean)^2 = sum (x - s)^2 - a^2 / n
 
@@ -50,6 +51,7 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
     """Return the number of rows of part ``part``. All tiles have ROWS rows, except the last tile of the
     matrix."""
     tiles = tl.cdiv(rows, ROWS)
+    # The last tile, number tiles - 1, belongs to part (tiles - 1) % parts.
     missing = tl.where((tiles - 1) % parts == part, tiles * ROWS - rows, 0)
     return (tl.cdiv(tiles - part, parts) * ROWS - missing).to(tl.float32)
 
@@ -78,16 +80,17 @@ def moments_of_parts(
         # The limit is a little lower than in ``combine_moments``. That kernel may round q and the variance
         # differently, and every column that it takes from the parts must have been computed here.
         _, _, lost = moments_from_sums(sums, column, columns, rows, eps, CANCELLED * 0.99)
+        # The loop below reads all rows if any column of the block is lost, else none.
         end = tl.where(tl.max(lost.to(tl.int32), 0) > 0, rows, 0)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
-    sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    added, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, end, parts * ROWS):
         offsets, inside = tile(row, rows, column, columns, ROWS)
         shifted = tl.where(inside, read(x, offsets, inside) - shift, 0.0)
-        sums += shifted
+        added += shifted
         squares += shifted * shifted
     count = rows_of_part(part, parts, rows, ROWS)
-    mean = tl.sum(sums, 0)[None, :] / count
+    mean = tl.sum(added, 0)[None, :] / count  # less ``shift``, until it is stored
     deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
     out = (part * columns + column)[None, :]
     valid = (column < columns)[None, :]
@@ -118,7 +121,7 @@ def combine_moments(
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
-    if sums is not None:
+    if sums is not None:  # read the parts only for columns that have lost too many digits
         mean_of_sums, variance, lost = moments_from_sums(sums, column, columns, rows, eps, CANCELLED)
         inside = inside & lost[None, :]
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]

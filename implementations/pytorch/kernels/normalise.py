@@ -23,9 +23,11 @@ def normalise(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write ``out`` of one tile."""
+    """Write ``out`` of one tile of ROWS x COLUMNS values. x is a matrix whose columns are the channels; mean,
+    scale = 1 / sqrt(variance + eps), gamma and beta have a value for each column."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
+    # The kernel before ended with the last rows, so that the cache still holds them (``tile.py``).
     offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
     centred = read(x, offsets, inside) - read_columns(mean, column, columns)
     standardised = centred * read_columns(scale, column, columns)

@@ -27,6 +27,7 @@ PARTIAL = ".unpack.partial"
 SOURCE = "source"
 """File in the hidden folder with the path of the data set that is unpacked."""
 NAMES = ("train", "val")
+"""The splits of a data set."""
 CHUNK = 32
 """Number of records that a thread takes at a time."""
 _GO_ON = "fix that, and the same command goes on"
@@ -55,6 +56,7 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
                 entries = _entries(data, name, len(reader))
                 write = functools.partial(_write, reader, partial / name, classes, entries)
                 chunks = [range(len(reader))[start : start + CHUNK] for start in range(0, len(reader), CHUNK)]
+                # ``write`` returns nothing; taking its results in order waits for them and raises its errors.
                 for chunk, _ in zip(chunks, executor.map(write, chunks), strict=True):
                     progress(done + chunk.stop, total)
             done += len(reader)
@@ -104,6 +106,7 @@ def _write(
     remedy = f"see rn50 verify {reader.path.parent}"
     for position in positions:
         header, image = reader.read(position)
+        # A flag of 2 or more is a number of labels, and an image with several has no one class.
         # Without a list of classes, all whole numbers that a float32 label can hold are allowed.
         is_class = header.flag < 2 and header.is_in(len(classes) or 1 << 24)
         if (image_fault := read_header(image).fault) or not is_class:

@@ -45,14 +45,16 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
     if output.suffix.lower() != ".png":
         raise UserError(f"--output {output}", "the name does not end in .png", "give it such a name")
     records = RecordSet(config, "train", config.ranks)
-    on_cpu = BatchFormat(None, "HWC", False)
+    on_cpu = BatchFormat(None, "HWC", False)  # no GPU, channels last, float32
     dali.prepare(config, on_cpu)
     try:
         outputs = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
     except RuntimeError as error:
         raise dali.fault(records, error) from error
+    # The real images of batch 0 of rank 0; copies pad a batch that the data set cannot fill.
     number = min(LARGEST_NUMBER, records.counts(0, 0)[0])
-    inputs, label_column = (np.asarray(output.as_tensor())[:number] for output in outputs)
+    # Images (number, S, S, 3) and labels (number, 1).
+    inputs, label_column = (np.asarray(tensors.as_tensor())[:number] for tensors in outputs)
     pixels = np.clip(np.rint(inputs * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
     labels = label_column[:, 0].astype(int).tolist()
     columns = math.ceil(math.sqrt(number))

@@ -20,6 +20,7 @@ FOLDER = "confirmed"
 BASELINE, WINNER = "baseline", "winner"
 """The two sides of the comparison."""
 MOST_SEED = 2**31 - 1
+"""Largest value of SEED."""
 
 
 class Pair(NamedTuple):
@@ -60,7 +61,7 @@ class Confirmation:
 
 def fresh_seeds(number: int, used: Iterable[int]) -> list[int]:
     """Return random seeds from the operating system, all different and none among ``used``."""
-    before = set(used)
+    before = set(used)  # so many more are drawn, in case all of them come up again
     seeds = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(before))
     return [seed for seed in seeds if seed not in before][:number]
 
@@ -93,6 +94,7 @@ def slots(folder: pathlib.Path, confirmed: Pair) -> list[Slot]:
     becomes slower."""
     return [
         Slot(who, number, seed, folder / FOLDER / who / f"result_{number}.txt")
+        # both: the seeds of the runs of baseline and winner with this number
         for number, both in enumerate(zip(*confirmed.seeds.values(), strict=True))
         for who, seed in zip(confirmed.seeds, both, strict=True)
     ]
@@ -125,6 +127,7 @@ def verdict(folder: pathlib.Path) -> Confirmation:
         sentence = f"It does not stand: no run of the {who} reached the target."
         return Confirmation(False, None, missed, epochs, scores, sentence)
     comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the winner")
+    # ``shown``: the difference is more than chance. ``difference``: the winner's epochs less the baseline's.
     fewer = comparison.shown and comparison.difference < 0
     stands = fewer and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"

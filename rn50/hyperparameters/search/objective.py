@@ -30,7 +30,8 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
 
 def value(evaluations: Sequence[Evaluation]) -> float:
     """Return the value of a finished run: its epochs to the target, or if it missed the target ``MISSED``
-    plus 1 minus its best accuracy."""
+    plus 1 minus its best accuracy. ``MISSED`` is more than any number of epochs, so such a run is worse than
+    every other."""
     epochs = epochs_to_target(evaluations)
     return MISSED + 1 - best_accuracy(evaluations) if epochs is None else epochs
 

@@ -42,7 +42,7 @@ def watch(results: pathlib.Path, runs: int) -> None:
     with Live(console=console, auto_refresh=False) if console.live else contextlib.nullcontext() as live:
         while True:
             if live:
-                live.update(view.render(now, None), refresh=True)
+                live.update(view.render(now, None), refresh=True)  # None: progress in an epoch is not logged
             else:
                 for line in view.events(before, now):
                     say(line)
@@ -56,16 +56,17 @@ def make_missing(
     config_file: pathlib.Path, results: pathlib.Path, runs: int, as_json: bool = False, **variables: str
 ) -> int:
     """Make those of the ``runs`` runs of a configuration that are missing in a folder, as
-    ``run_experiments.sh`` does; return its exit status. ``variables`` are beside the file's.
+    ``run_experiments.sh`` does; return its exit status, 128 + n if signal n ended it. ``variables`` are
+    environment variables for it.
 
     On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
     alone. With ``as_json`` they go to standard error.
     """
-    # The scripts of a checkout without .venv take python3 of the PATH, which is this one even if it was not.
+    # The scripts of a checkout without .venv take python3 of the PATH: let that be this process's Python.
     path = f"{os.path.dirname(sys.executable)}:{environment().get('PATH', os.defpath)}"
     variables |= {"CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
     environ = {**environment(), **variables, "NEXP": str(runs), "PATH": path}
-    stdout: int | None = 2 if as_json else None
+    stdout: int | None = 2 if as_json else None  # 2: standard error; None: as this process
     stderr: int | None = None
     is_shown = Terminal().live and not as_json
     if is_shown:
@@ -86,7 +87,8 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
     progress: EpochProgress | None = None
 
     def now() -> RenderableType:
-        with contextlib.suppress(UserError):  # of a log, which the end of the campaign names
+        # A log that cannot be read is no reason to end the view: the end of the campaign names it.
+        with contextlib.suppress(UserError):
             campaign = state.read(results, runs)
             return view.render(campaign, progress) if campaign.current else ""
         return ""
@@ -96,6 +98,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
         for raw in child.stdout:
             text = raw.decode(errors="replace").rstrip("\n")
             read = read_progress(text)
+            # The line of an evaluation, "epoch  3: top-1 0.7512", leaves the progress shown; others end it.
             progress = read or (progress if text.startswith("epoch") else None)
             if read is None:
                 console.print(text)

@@ -42,6 +42,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     values are joined."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
+        # The entry of the configuration file's header comment.
         "expected": lambda run: run.header.get("expected", ""),
         "framework": _framework,
         "precision": _precision,
@@ -117,6 +118,7 @@ def version_of(saved: Mapping[str, Any], pattern: str) -> str:
 def _precision(run: Run) -> str:
     """Return the precision of a run; empty if it is not known."""
     configured = str(sidecar.section(run.saved, "run").get("precision") or "")
+    # The logged precision is that of matrix products, the first of the keys.
     chosen, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
     if chosen and configured == "auto":
         return f"{chosen} (auto)"
@@ -191,6 +193,7 @@ def repetition(run: Run) -> Repetition | None:
     if exports is None:
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         exports = {"CONFIG_FILE": "config_REPEAT.sh"}
+    # The first variable, DGXSYSTEM or CONFIG_FILE, names the configuration: ``rn50 run`` takes its value.
     config, *others = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
     settings = " ".join([config, *others])
     commit = str(saved.get("commit") or "")
