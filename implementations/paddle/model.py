@@ -232,6 +232,7 @@ def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     by_name = dict(trainable(network))
     for layer in _layers(network):
+        # "bn0_" from "bn0_gamma". The classifier has no batch norm, and no buffers.
         norm = layer.names.get("gamma", "").replace("gamma", "")
         by_name.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
     return by_name
@@ -249,8 +250,9 @@ def flatten_gradients(
     """Make every gradient a part of one tensor of one dimension, and return this tensor, so that the
     all-reduce is one operation.
 
-    ``zeros(values)`` creates the tensor. From now on backpropagation adds to it. Nobody may call
-    ``clear_grad`` any more: the next backpropagation would then create separate gradients, without a message.
+    ``zeros(values)`` creates the tensor, perhaps in memory that ranks share. From now on backpropagation adds
+    to it. Nobody may call ``clear_grad`` any more: the next backpropagation would then create separate
+    gradients, without a message.
     """
     tensors = [parameter.tensor for parameter in parameters]
     sizes = (math.ceil(tensor.size / ALIGNMENT) * ALIGNMENT for tensor in tensors)

@@ -34,6 +34,7 @@ class PytorchEngine:
         # batches have one shape, which recurs in thousands of steps.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
+        # The arguments of ``keep``: tensors, and the mask of each.
         self._masked: list[torch.Tensor] = []
         self._masks: list[torch.Tensor] = []
         self.batch_format = self._format()
@@ -46,6 +47,7 @@ class PytorchEngine:
         flat = flatten(parameters, self._zeros)
         self._gradients = flat.gradients
         self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
+        # The last batch of an epoch may be ragged, that is smaller than the others; its step is not captured.
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
             self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
@@ -61,6 +63,7 @@ class PytorchEngine:
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
         self._look_back.mark()  # ``mean`` waits for the work up to here, not for this step
         images, labels, samples, global_samples = batch
+        # Behind the ``samples`` images of a ragged batch is padding.
         if samples < len(labels):
             with self._without_trials():
                 loss = self._ragged_step(images[:samples], labels[:samples])

@@ -32,8 +32,10 @@ class HalfWeights(Eager):
         self._weights = weights[:end]
         self._half = torch.empty_like(self._weights, dtype=precision)
         halves = [view.requires_grad_() for view in views(self._half, decayed)]
+        # The tensors whose gradients a step computes, in the order of ``parameters``.
         self._inputs = [*halves, *(parameter.tensor for parameter in parameters[self._count :])]
         self._gradient_views = views(gradients, parameters)
+        # ``functional_call`` takes the weights to use instead by their attribute, as "features.0.weight".
         path = {tensor: name for name, tensor in network.named_parameters()}
         replaced = {path[parameter.tensor]: half for parameter, half in zip(decayed, halves, strict=False)}
         self._network_in_half = functools.partial(functional_call, network, replaced)

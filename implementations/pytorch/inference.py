@@ -59,6 +59,7 @@ class Graphs:
 def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn.Module:
     """Return the network with the saved weights. Weights of convolutions and classifier are cast here, once:
     autocast would cast float32 weights for every request."""
+    # False: ``gamma_zero``, which only initial values need.
     network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))

@@ -19,6 +19,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        # Set first what ``_load`` uses, which the base class calls.
         self._channels, self._device = batch_format.channels, device_of(batch_format)
         self._dtype = getattr(torch, batch_format.dtype)
         super().__init__(config, split, communicator, seed, batch_format)
@@ -39,6 +40,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
         classes = labels.long().to(self._device, non_blocking=True)
         pixels = images.to(self._device, non_blocking=True).float()
         pixels = pixels.sub_(self._mean).div_(self._std).to(self._dtype)
+        # Kernels of tensor cores take pixels with a fourth channel, of zeros.
         if self._channels > 3:
             pixels = functional.pad(pixels, (0, self._channels - 3))
         return pixels.permute(0, 3, 1, 2), classes

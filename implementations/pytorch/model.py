@@ -183,7 +183,8 @@ class Bottleneck(nn.Module):
     """A residual block: 1x1, 3x3 (with the stride) and 1x1 convolutions, whose output is added to a shortcut.
 
     The shortcut is the input, or in the first block of a stage a convolution of the input. ``last_gamma`` is
-    the initial gamma of the last batch norm. With ``twice``, for a next block, the output is returned twice.
+    the initial gamma of the last batch norm. With ``twice``, for a next block, the output is returned twice:
+    so the input of a block is a pair, but the first block of the network gets a single tensor.
     """
 
     def __init__(self, unit: Unit, last_gamma: float, twice: bool = False):
@@ -280,6 +281,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     by_name = {name: tensor.data for name, tensor in trainable(network)}
     for module in _layers(network):
+        # "bn0_" from "bn0_gamma". The classifier has no batch norm, and no buffers.
         norm = module.names.get("gamma", "").replace("gamma", "")
         by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
     return by_name
@@ -293,10 +295,10 @@ def _layers(network: nn.Module) -> Iterator[Any]:
 
 class Flat(NamedTuple):
     """All parameters in one tensor, and all gradients in another, so that the all-reduce is one operation and
-    an update a few.
+    an update takes a few.
 
     Both tensors are float32 of one dimension, with zeros in the gaps between parameters. Parameters with
-    weight decay come first. Those without it, which have no trust ratio either, come last.
+    weight decay come first. Those without it, which have no trust ratio of LARS either, come last.
     """
 
     parameters: Sequence[NamedParameter]
@@ -307,7 +309,8 @@ class Flat(NamedTuple):
 
 def flatten(parameters: Sequence[NamedParameter], zeros: Callable[[int], torch.Tensor]) -> Flat:
     """Move the values of the parameters into one tensor, and their gradients into another, which
-    ``zeros(values)`` creates. Each parameter and its gradient become views of them."""
+    ``zeros(values)`` creates, perhaps in memory that ranks share. Each parameter and its gradient become
+    views of the two tensors."""
     ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
     _, end = starts(ordered)
     flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))

@@ -77,7 +77,7 @@ class ZooEngine(PytorchEngine):
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)
         self._model = model
-        self.batch_format = self.batch_format._replace(channels=3)
+        self.batch_format = self.batch_format._replace(channels=3)  # not our network's fourth one of zeros
 
     def _network(self, precision: str) -> ZooNetwork:
         return ZooNetwork(self._model, self._config.data.classes, precision)

@@ -15,6 +15,7 @@ from rn50.settings import document, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
+# Verbs that on SIGTERM and SIGHUP, too, remove what they have begun to write.
 cleaned_up = group.main.under("Results and weights", group.CleanedUpVerb)
 
 _output = group.output("The file to write.", required=True)
@@ -68,6 +69,7 @@ def evaluate_weights(
             raise UserError(f"--precision {precision}", problem, "leave it out")
         model_evaluation.evaluate_file(weights, config, report, as_json)
         return
+    # The network has the sizes that FILE states, not those of CONFIG.
     sizes = weights_file.read(weights).variables(config.data)
     config = config.replaced(**evaluation.ENVIRONMENT, **sizes, PRECISION=precision or "float32")
     preflight.check(config, layout.VALIDATION_FILES)
@@ -240,6 +242,7 @@ def bench_inference(
         from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
         files.refuse_to_replace(picture, files.PICTURE, needs_room=True)
+    # A line that reports the cores to which this process is bound, and their number.
     line, threads = inference.bind(cores, engines)
     say(line, err=True)
     subjects = inference_engines.subjects(models, engines, precisions)
@@ -251,4 +254,5 @@ def bench_inference(
     if picture is not None and measured.results:
         files.write(picture, inference_curve.draw(measured.results))
     if measured.failures:
+        # A failure that several models have in common is reported once.
         raise UserErrors(*map(UserError, dict.fromkeys(failed.failure for failed in measured.failures)))

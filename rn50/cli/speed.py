@@ -37,12 +37,13 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
     config = configuration.from_environment()
     try:
         as_rank, keywords = importlib.import_module(f"rn50.{module}").as_rank, json.loads(arguments)
+        # The bound arguments are not used: ``bind`` raises TypeError if they are not those of ``as_rank``.
         inspect.signature(as_rank).bind(config, **keywords)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         problem = f"cannot be called so ({excerpt(str(error))})"
         raise UserError(f"rn50 rank {excerpt(module)}", problem, "rn50 bench calls it") from None
     if start_ranks:
-        run_as_ranks(config, module, **keywords)
+        run_as_ranks(config, module, **keywords)  # does not return
     bind(config)
     as_rank(config, **keywords)
 
@@ -100,13 +101,14 @@ def listed(
     list has whole numbers above 0."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+        """Return the words or numbers of an option's value; None if the option was not given."""
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
             return tuple(Whole(1, 1_000_000).convert(word, parameter, context) for word in words) or None
-        names = possible() if callable(possible) else possible
+        allowed = possible() if callable(possible) else possible
         for word in words:
-            if word not in names:
-                raise click.BadParameter(f"{word!r} is none of {', '.join(names)}")
+            if word not in allowed:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(allowed)}")
         return words or None
 
     return click.option(*names, callback=read, **settings)
@@ -176,12 +178,13 @@ def bench_throughput(
 
     config = configured(name, values)
     run = config.run
-    machines = hosts.first_of(config, nodes or (run.nodes,))
+    machines = hosts.first_of(config, nodes or (run.nodes,))  # for each number of machines their names
     chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     counts = ranks or (run.ranks_per_node,)
     sizes = batch_sizes or (config.hyperparameters.batch_size,)
     combinations = throughput.matrix(chosen, precisions or (run.precision,), sizes, counts, machines)
     throughput.check(combinations, kinds, config)
+    # A cell is a combination of the lists; only cells on real data need the data set.
     if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
         preflight.check(config)
     measured = throughput.Bench(config, combinations, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))

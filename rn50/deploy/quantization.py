@@ -68,7 +68,7 @@ def quantize(
     needs_calibration = any(way != DYNAMIC for way in tried)
     calibration = calibration_images(model, config, images) if needs_calibration else []
     candidates = []
-    quantized = ((way, in_int8(model, way, calibration)) for way in tried)
+    quantized = ((way, in_int8(model, way, calibration)) for way in tried)  # each made when its turn comes
     for way, variant in itertools.chain([(FLOAT, model)], quantized):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
@@ -100,13 +100,14 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
     """Return a model quantised in one of the ways of ``ways``. ``images`` are those of
     ``calibration_images``. Whether the result has int8 operators is not checked."""
     say(f"quantising: {way} ...", err=True)
-    faults = model_file.faults(model.name, "quantise")
+    faults = model_file.faults(model.name, "quantise")  # raises ONNX Runtime's errors as UserError
     with tempfile.TemporaryDirectory() as folder, model_file.quiet(), faults:
         prepared, output = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
         # Basic optimisation folds batch norm into the convolutions.
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        # A session writes the optimised model to its file when it begins, and has no other use here.
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
@@ -116,6 +117,7 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
             # Runtime executes ConvInteger for no others.
             ort.quantize_dynamic(prepared, output, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **options)
         else:
+            # CalibStridedMinMax is the number of images in a range of ``_Reader``.
             types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
             options |= {**types, "per_channel": True, "extra_options": {"CalibStridedMinMax": 1}}
             options["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
@@ -139,9 +141,10 @@ def _shorten(proto: Any) -> None:
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
-            dropped.add(node.input.pop(2))
+            dropped.add(node.input.pop(2))  # its inputs are the values, the scale and the zero point
     del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
     proto.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in dropped)
+    # Tensors that the nodes compute get numbers as names, except the output of the model.
     outputs = dict.fromkeys(output for node in proto.graph.node for output in node.output)
     short = {name: str(number) for number, name in enumerate(outputs) if name != proto.graph.output[0].name}
     for node in proto.graph.node:

@@ -89,6 +89,7 @@ prints(Proven, lambda r: (r.name, r.values.global_batch_size, r.values, r.predic
 def refuse_no_count(option: str, number: float) -> None:
     """Raise UserError unless ``number``, the value of an ``option`` of the command line, is a whole number
     and at least 1."""
+    # ``not`` refuses NaN, too, of which no comparison is true.
     if not number >= 1 or number % 1:
         raise UserError(f"{option} {number}", "no whole number from 1 on", "give one")
 
@@ -147,6 +148,7 @@ def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     target."""
     for recipe, group in published.by_recipe(result for result in results if result.is_closed).items():
         prediction = _of_runs(counted(len(group), "published result"), _runs(group))
+        # Only complete recipes whose values the closed division allows may be borrowed.
         if prediction and recipe.is_whole and not departures(recipe):
             yield Proven(group[0].name, recipe, prediction, group)
 

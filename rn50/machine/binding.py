@@ -57,13 +57,15 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
         # If the node near the GPUs has too few cores, the cores of all nodes of the pool count alike.
         if len(node_cores[0]) < len(pool.ranks):
             node_cores = [sum(node_cores, [])]
-        is_shared = len(node_cores[0]) < len(pool.ranks)
+        is_shared = len(node_cores[0]) < len(pool.ranks)  # too few cores even so
         for index, rank in enumerate(pool.ranks):
             if is_shared:
                 rank_cores, cpu_limit = node_cores[0], machine.usable_cpus
             else:
                 rank_cores = [core for cores in node_cores for core in _slice(cores, index, len(pool.ranks))]
+                # This rank's part of the CPUs that the quota allows, but at least one.
                 cpu_limit = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
+            # The limit applies under a quota alone; without one a rank has all threads of its cores.
             cpus = _one_of_each_core_first(rank_cores)[: None if machine.quota is None else cpu_limit]
             nodes = {cpu.node for cpu in machine.cpus if cpu.number in cpus}
             bindings.append(RankBinding(rank, cpus, nodes.pop() if len(nodes) == 1 else pool.node))

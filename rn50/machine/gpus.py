@@ -98,6 +98,7 @@ def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:
     if status == 127:  # no such command
         return (), NO_COMMAND
     if status != 0 or not rows:
+        # The reason is the first line of an error, or the last line of an answer without a GPU.
         lines = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
         return (), lines[0 if status else -1]
     instances = _instances(sources)
@@ -116,6 +117,7 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
     while True:
         query = f"--query-gpu={','.join(fields)}"
         status, printed = sources.run(["nvidia-smi", query, "--format=csv,nounits"])
+        # An older driver refuses all properties because of the first that it does not know; ask without it.
         unknown = re.search(r'Field "(.+?)" is not a valid field', printed)
         if unknown is None or unknown[1] not in fields:
             break
@@ -128,8 +130,9 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
 
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return UUID of a GPU -> ``Gpu.instances``."""
+    """Return UUID of a GPU -> ``Gpu.instances``, for all GPUs; empty for a GPU that is not divided."""
     printed = sources.output("nvidia-smi", "-L")
+    # "  MIG 3g.20gb     Device  0: (UUID: MIG-5f09d9a8-...)", in lines below "GPU 0: NAME (UUID: GPU-...)".
     instance = r"[ \t]+MIG (\S+)[ \t]+Device[ \t]+\d+: \(UUID: (\S+)\)"
     gpus = re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)((?:\n[ \t]+MIG .*)*)", printed, re.MULTILINE)
     return {uuid: tuple(re.findall(instance, lines)) for uuid, lines in gpus}
@@ -176,6 +179,7 @@ def _visible(gpus: tuple[Gpu, ...], visible: str) -> Iterator[Gpu]:
     names = {gpu: {str(gpu.index), *(uuid for _, uuid in gpu.instances)} for gpu in gpus}
     for word in map(str.strip, visible.split(",")):
         chosen = [gpu for gpu in gpus if word in names[gpu] or gpu.uuid.startswith(word)]
+        # Every UUID begins with an empty word.
         if not word or len(chosen) != 1:
             return
         yield chosen[0]

@@ -120,6 +120,7 @@ def read(source: Sources = HERE) -> Machine:
     limits = cgroup.read(source)
     online_cpus, cpus = _cpus(source, limits.cpus)
     processor = lscpu(source)
+    # "MemTotal:       32764208 kB"
     total = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     memory = int(total[1]) * 1024 if total else None
     visible, no_gpu = gpus.read(source)
@@ -145,7 +146,8 @@ def read(source: Sources = HERE) -> Machine:
 
 
 def lscpu(source: Sources) -> dict[str, str]:
-    """Return the output of lscpu: property of the processor -> value."""
+    """Return the output of lscpu: property of the processor -> value. A line is as "Model name:   Intel(R)
+    Xeon(R) Gold 6148 CPU @ 2.40GHz"."""
     return dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
 
 
@@ -172,23 +174,27 @@ def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, .
     """Return all online CPUs, and the CPUs that this process may use. ``cpuset`` is the CPUs of the control
     group's cpuset; None: it has none."""
     printed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
+    # "3,1,0,0": CPU, core, socket, node. A number that is not known is empty or a dash.
     lines = re.findall(r"^(\d+),(\d*)-?,(\d*)-?,(\d*)-?$", printed, re.MULTILINE)
     online = [
         Cpu(int(number), int(core or 0), int(socket or 0), int(node) if node else None)
         for number, core, socket, node in lines
     ]
+    # "Cpus_allowed_list:\t0-3,8"
     mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", source.text("proc/self/status"), re.MULTILINE)
     allowed = set(cpu_list.parse(mask[1]) if mask else os.sched_getaffinity(0))
     if not online:  # there is no lscpu: each CPU counts as a core
         online = [Cpu(number, number, 0, None) for number in sorted(os.sched_getaffinity(0))]
     # The mask may contain CPUs that do not exist: in many virtual machines it has all possible numbers.
     usable = [cpu for cpu in online if cpu.number in allowed] or online
+    # A cpuset with none of these CPUs is ignored, so that there is always a CPU.
     inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset]
     return tuple(online), tuple(inside or usable)
 
 
 def _resource_limit(source: Sources, name: str) -> int | None:
     """Return the soft limit of this process under its name in /proc/self/limits; None: unlimited."""
+    # "Max open files            1024                 524288               files": soft limit, hard limit.
     soft = re.search(rf"^{name}\s+(\d+)", source.text("proc/self/limits"), re.MULTILINE)
     return int(soft[1]) if soft else None
 
@@ -196,6 +202,8 @@ def _resource_limit(source: Sources, name: str) -> int | None:
 def _mounts(source: Sources) -> Iterator[Mount]:
     """Yield the mounted file systems that /proc/self/mountinfo lists."""
     for line in source.text("proc/self/mountinfo").splitlines():
+        # "36 35 0:26 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=65536k": the mount point is fifth;
+        # behind the dash are the type, the device and the file system's own options.
         if fields := re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line):
             # The kernel writes white space in a name as an octal number.
             folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
@@ -207,6 +215,7 @@ def _infiniband(source: Sources) -> Iterator[str]:
     for device in source.names("sys/class/infiniband"):
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
             folder = f"sys/class/infiniband/{device}/ports/{port}"
+            # The file has "4: ACTIVE" if the port is up.
             if "ACTIVE" in source.text(f"{folder}/state"):
                 rate, layer = (source.text(f"{folder}/{file}") for file in ("rate", "link_layer"))
                 yield f"{device}: {rate}, {layer}"
@@ -214,6 +223,7 @@ def _infiniband(source: Sources) -> Iterator[str]:
 
 def _nvidia_hardware(source: Sources) -> bool:
     """Return ``Machine.nvidia_hardware``."""
+    # PCI has 0x10de for the vendor NVIDIA, and classes of 0x03 for display controllers.
     devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
     of_nvidia = (device for device in devices if source.text(f"{device}/vendor") == "0x10de")
     has_gpu = any(source.text(f"{device}/class").startswith("0x03") for device in of_nvidia)
@@ -224,7 +234,9 @@ def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
     """Return ``Machine.links`` for the GPUs with these indices."""
     printed = source.output("nvidia-smi", "topo", "-m")
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # without the escape sequences that underline the heading
-    # A table with a column for each GPU, and a row for each GPU that begins with its name.
+    # A table with a column for each GPU, and a row for each GPU that begins with its name:
+    #         GPU0    GPU1    CPU Affinity
+    # GPU0     X      NV12    0-31
     heading, *rows = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
     links = {
         (first, second): link for first, *cells in rows for second, link in zip(heading, cells, strict=False)

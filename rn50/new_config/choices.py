@@ -108,12 +108,14 @@ class Devices:
 def devices(machine: Machine) -> Devices:
     """Return the devices of a machine: all its GPUs, or two ranks that share all CPUs, as in the demo.
 
-    Raises UserError if some GPUs are in MIG mode and others are not, or if one in MIG mode has no instance.
+    Raises UserError if some GPUs are in MIG mode (divided into instances) and others are not, or if the first
+    one in MIG mode has no instance.
     """
     gpus = machine.gpus
     if not gpus:
         memory = machine.memory_limit or machine.memory
         ranks = min(2, machine.usable_cpus)
+        # Each rank has an equal share of the memory, and all of it counts as free.
         mib = memory / MIB / ranks if memory else None
         return Devices("cpu", ranks, (), mib, mib, frozenset())
     capabilities = frozenset(gpu.capability for gpu in gpus if gpu.capability)
@@ -132,6 +134,7 @@ def devices(machine: Machine) -> Devices:
     # NCCL does not connect MIG instances, so there is one rank, on the first instance. The instances of an
     # A100 have no JPEG engine (NVIDIA, MIG User Guide, GPU instance profiles).
     profile = sliced[0].instances[0][0]
+    # A profile is written as "3g.20gb": its share of the multiprocessors, and its memory.
     size = re.search(r"(\d+)gb", profile)
     mib = int(size[1]) * 1024 if size else None
     return Devices("gpu", 1, (f"{models[0]} MIG {profile}",), mib, mib, capabilities)
@@ -150,17 +153,19 @@ def planned(text: str) -> tuple[Machine, Software]:
         without = "without a GPU the configuration is DEMO_CPU"
         raise UserError(f"--for {excerpt(text)}", problem, f'write --for "4 x 24GB 8.9"; {without}')
     number, gigabytes, major, minor = map(int, form.groups())
-    newest = OLDEST_DRIVER[max(OLDEST_DRIVER)]
+    # A driver that is new enough for the newest CUDA.
+    driver = OLDEST_DRIVER[max(OLDEST_DRIVER)]
     model, memory = f"{MODEL_UNKNOWN}{major}.{minor}", gigabytes * 1024
     if memory < RESERVED_MIB + IMAGE_MIB:
         problem = f"no image fits beside the {RESERVED_MIB >> 10} GiB that a run needs without images"
         raise UserError(f"--for {excerpt(text)}", problem, "give GPUs with more memory")
-    gpus = (Gpu(0, model, "", newest, (major, minor), memory),) * number
+    gpus = (Gpu(0, model, "", driver, (major, minor), memory),) * number
+    # So many CPUs that ``threads`` gives every rank MOST_THREADS.
     cpus = tuple(Cpu(cpu, cpu, 0, None) for cpu in range(number * (MOST_THREADS + 1)))
     assumed: dict[str, Any] = dict.fromkeys(("quota", "memory", "memory_limit"))
-    assumed["processor"] = f"assumed: all GPU memory free, driver {newest} or newer"
+    assumed["processor"] = f"assumed: all GPU memory free, driver {driver} or newer"
     machine = dataclasses.replace(hardware.read(), gpus=gpus, cpus=cpus, **assumed)
-    return machine, Software("3.11", {}, (), (), None)
+    return machine, Software("3.11", {}, (), (), None)  # nothing is installed, and nothing is missing
 
 
 def _smallest(values: Sequence[float | None]) -> float | None:
@@ -198,6 +203,7 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
     reasons = {name: _why_not(traits, devices, software) for name, traits in every.items()}
     usable = [name for name, reason in reasons.items() if not reason]
     if asked:
+        # ``traits`` raises UserError for an unknown name; traits are always true.
         if frameworks.traits(asked) and reasons[asked]:
             remedy = f"give --framework {' or '.join(usable)}" if usable else "use another machine"
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
@@ -208,7 +214,9 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
         problem = "; ".join(filter(None, (reasons[name] or too_old[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
     has_gpus = bool(devices.capabilities)
+    # On GPUs those with ``preferred`` come first; then the default, then the others.
     usable.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
+    # The framework of the container that this process runs in, if it can use the GPUs.
     for name in usable:
         if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
@@ -216,6 +224,7 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
     installed = [name for name in usable if software.has(every[name], devices.device)]
     if installed and installed[0] != usable[0]:
         return Choice(installed[0], f"installed; {best.name}, {_default(best, devices)}, is not")
+    # Why the default cannot be used, else why this framework is taken in place of others.
     reason = reasons[frameworks.default()] or _default(best, devices, why=True)
     advice = "" if installed else "rn50 doctor says how to install it"
     return Choice(usable[0], "; ".join(filter(None, (reason, advice, *too_old.values()))))
@@ -284,6 +293,7 @@ def step_mode(devices: Devices, framework: str, software: Software) -> Choice | 
     if not oldest or not devices.capabilities or min(devices.capabilities) < oldest:
         return Choice("graph", "a step is launched as one CUDA graph")
     missing = list(software.missing_to_compile)
+    # If the framework is not installed yet, the package is assumed to come with it.
     if software.has(traits, "gpu") and package not in software.packages:
         missing.append(package)
     if missing:

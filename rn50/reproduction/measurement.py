@@ -58,6 +58,7 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
     if file.exists():
         return _read(file)
     run, batch = config.run, config.hyperparameters.batch_size
+    # None: the image size of the configuration.
     timed = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(timed, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
     if result.failure or result.step is None:
@@ -78,13 +79,14 @@ def _read(file: pathlib.Path) -> Measurement:
     valid = [number for number in numbers if number is not None and 0 <= number < 1e12]
     if len(valid) < len(numbers):
         raise UserError(file, "is not what rn50 measured", remedy)
-    return Measurement(Rates(*valid[:3]), Rates(*valid[3:6]), valid[6])
+    return Measurement(Rates(*valid[:3]), Rates(*valid[3:6]), valid[6])  # in the order of _SAVED
 
 
 def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:
     """Return the fields ``slow`` and ``remedy`` of a measurement."""
     least, config = expected.low, here.config_file
     real, synthetic, communication, *_ = measured
+    # Training is slow only if even its fastest round is below the interval that is expected.
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"

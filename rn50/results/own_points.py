@@ -38,7 +38,7 @@ RUNS = 2 * rules.RUNS
 _LEAST = 3
 """Fewest runs of which a mean without the fastest and the slowest can be taken."""
 _FIVES, _RESAMPLES = 1000, 250
-"""Fives drawn from each resample, and resamples of the bootstrap."""
+"""Fives, sets of five runs, that are drawn from each resample, and number of resamples of the bootstrap."""
 _DIFFERENT = 30
 """Most different numbers of epochs among the runs for which every five is counted: there are 278,256 fives.
 With more, fives are drawn at random."""
@@ -173,6 +173,7 @@ def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[s
         by_size.setdefault(_batch_size(system), []).extend(system.runs)
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
     bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
+    # Runs with a label are not the benchmark, so the official points do not count for them.
     labelled = any(point.label for point in bare.values())
     return with_statistics(bare, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
 
@@ -181,8 +182,8 @@ def with_statistics(bare: Mapping[str, Point], official: Mapping[str, Any]) -> d
     """Return the points ``bare``, by name, with the statistics that the official checker computes for them in
     one table with the ``official`` points."""
     checker = rcp.reference(json.dumps({**official, **as_json(bare)}))
-    rows = checker.rcp_data
-    sizes = {rows[name]["BS"]: rows[name] for name in official}
+    rows = checker.rcp_data  # name -> entry of the table, with the statistics that the checker has added
+    sizes = {rows[name]["BS"]: rows[name] for name in official}  # batch size -> entry of the official point
     # Where two points have the same batch size, the checker uses the first, and its pruning goes wrong.
     checker.rcp_data = {name: row for name, row in rows.items() if name in official or row["BS"] not in sizes}
     checker._prune_rcps()
@@ -191,8 +192,8 @@ def with_statistics(bare: Mapping[str, Point], official: Mapping[str, Any]) -> d
     complete = {}
     for name, point in bare.items():
         statistics: dict[str, Any] = {field: float(rows[name][key]) for field, key in keys.items()}
-        counts = sizes.get(point.batch_size)
-        reference = Counting(float(counts["RCP Mean"]), float(counts["Min Epochs"])) if counts else None
+        row = sizes.get(point.batch_size)
+        reference = Counting(float(row["RCP Mean"]), float(row["Min Epochs"])) if row else None
         pruned = point.batch_size not in sizes_used
         complete[name] = point._replace(**statistics, pruned=pruned, reference=reference)
     return complete
@@ -221,12 +222,14 @@ def _epochs(runs: Sequence[Run]) -> tuple[float, ...]:
 def _point(pool: SystemScore) -> Point:
     """Return the point of runs of one batch size, without the statistics of the official checker."""
     size, log = _batch_size(pool), pool.runs[0].log
+    # A run that logs the target at epoch 0, before it has trained, counts as missed too.
     epochs = [needed for needed in _epochs(pool.runs) if 0 < needed < math.inf]
     if len(epochs) < _LEAST:
         problem = f"{counted(len(epochs), 'run')} of {len(pool.runs)} converged at batch size {size:,}"
         remedy = f"a reference convergence point takes {RUNS}, make {RUNS - len(epochs)} more"
         raise UserError(log.path.parent, problem, remedy)
     trained = recipe.of_log(log)
+    # The length of the decay in steps, as the official tables have it, if it was logged in steps.
     logged = dataclasses.replace(trained, decay_epochs=trained.decay_steps or trained.decay_epochs).logged()
     values = {key.removeprefix(f"{trained.optimizer}_"): value for key, value in logged.items()}
     values["optimizer"] = values.pop("opt_name", None)
@@ -253,12 +256,14 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
 
     def passes(fives: Any) -> Any:
         """Return which of the fives, an array (..., 5) of epochs, pass."""
+        # Two runs that missed the target leave an infinite mean, with which a five does not pass.
         means = np.sort(fives)[..., 1:-1].mean(axis=-1)
         return (means >= bound) & np.isfinite(means)
 
     def shares(*imagined: float) -> Any:
         """Return the share of fives that pass, for each resample of the runs and the ``imagined`` ones."""
         runs = (*epochs, *imagined)
+        # Draw resamples of as many runs, and from each resample its fives.
         indices = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
         fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), indices, axis=1)
         return passes(fives.reshape(_RESAMPLES, _FIVES, rules.RUNS)).mean(axis=-1)
@@ -273,11 +278,13 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
         orders = np.tril(chosen[:, :, None] == chosen[:, None, :]).sum(axis=-1).prod(axis=-1)
         ways = counts[chosen].prod(axis=-1, dtype=float) / orders
         share = float(np.average(passes(values[chosen]), weights=ways))
+    # The imagined runs are those that the docstring of this file explains.
     low, high = np.percentile(shares(0, math.inf), 2.5), np.percentile(shares(_LATE), 97.5)
     # With n fives, none passes with the probability (1 - share) ** n, which is to be 5 %. A share of 1 takes
     # one five, and a share of 0 has no answer.
     fives = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
     runs = rules.RUNS * math.ceil(fives) or None
+    # The ends are estimated from random resamples: see to it that the estimate lies between them.
     return Chance(share, min(float(low), share), max(float(high), share), runs)
 
 
@@ -289,6 +296,7 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
             or batch size than the points.
     """
     system, *others = score.score([result])
+    # Of a folder with more runs, the five consecutive ones count that make the result.
     size, epochs = _batch_size(system), _epochs([run for run in system.runs if run.in_set])
     if others or len(epochs) != rules.RUNS:
         problem = f"{len(others) + 1} results" if others else counted(len(epochs), "run")
@@ -318,6 +326,7 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     optimizer = recipe.of_log(system.runs[0].log).optimizer or ""
     nearest = published.nearest(_batch_size(system), optimizer, system.accelerators, 9)
     comparable = []
+    # The three nearest that are not the result itself.
     for row in [row for row in nearest if not system.label and not row.is_of(times)][:3]:
         epochs = sorted(needed or math.inf for needed in row.runs)
         comparable.append(Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)))

@@ -94,6 +94,7 @@ def throughput(log: ResultLog) -> Throughput:
         return Throughput((), False)
     intervals, in_blocks = _training(log)
     evaluated_ms = _covered_by(_intervals(log, "eval").values())
+    # Number of epochs of each interval: one, or what the start of a block says.
     epoch_counts: dict[Any, Any] = dict.fromkeys(intervals, 1)
     for event in log.by_key.get("block_start", ()) if in_blocks else ():
         if epoch_number(event.metadata.get("first_epoch_num")) is not None:
@@ -102,7 +103,7 @@ def throughput(log: ResultLog) -> Throughput:
     for number, (begin, end) in sorted(intervals.items()):
         count, trained_ms = epoch_counts[number], end - begin - evaluated_ms(begin, end)
         if epoch_number(count) and trained_ms > 0:
-            rates.append((number + count - 1, count * samples / trained_ms * 1000))
+            rates.append((number + count - 1, count * samples / trained_ms * 1000))  # (last epoch, images/s)
     return Throughput(tuple(rates), in_blocks)
 
 
@@ -159,16 +160,19 @@ def _covered_by(intervals: Iterable[Interval]) -> Callable[[int, int], int]:
     """Return a function of two times, begin and end, that returns how many of the milliseconds between them
     the ``intervals`` cover. Overlaps count once. The function takes logarithmic time."""
     merged: list[Interval] = []
+    # Merge intervals that overlap or touch; drop empty ones.
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         elif begin < end:
             merged.append((begin, end))
     begins = [begin for begin, _ in merged]
+    # totals[i]: milliseconds that the first i intervals cover.
     totals = list(itertools.accumulate((end - begin for begin, end in merged), initial=0))
 
     def covered_until(time_ms: int) -> int:
         begun = bisect.bisect_right(begins, time_ms)  # the number of intervals that begin until then
+        # The last of them may go on beyond this time.
         return totals[begun] - (max(0, merged[begun - 1][1] - time_ms) if begun else 0)
 
     return lambda begin, end: covered_until(end) - covered_until(begin)

@@ -54,12 +54,14 @@ class OnSignal:
     def __enter__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
+        # Handlers that do nothing: with them the C handler runs, and the signal itself ends nothing.
         self._handlers = {number: signal.signal(number, lambda *_: None) for number in self.LINES}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
         """End the process on the first signal: the body of the thread."""
+        # ``__exit__`` closes the other end, and the read then returns nothing: the thread ends.
         for number in iter(lambda: os.read(self._read, 1), b""):
             if number[0] in self.LINES:
                 if self._rank != 0:

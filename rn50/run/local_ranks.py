@@ -42,7 +42,7 @@ class LocalRanks:
 
     def __init__(self, environ: Mapping[str, str]):
         self.rank = self.local_rank = int(environ[RANK])
-        descriptors = dict(enumerate(environ[SOCKETS].split(",")))
+        descriptors = dict(enumerate(environ[SOCKETS].split(",")))  # by rank; empty for this rank
         self.size = len(descriptors)
         self._peers = {rank: socket.socket(fileno=int(fd)) for rank, fd in descriptors.items() if fd}
         """Rank -> socket to it, for all ranks but this one."""

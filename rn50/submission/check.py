@@ -73,8 +73,9 @@ def check(
     findings: list[Finding] = []
     judgements = []
     excused: list[pathlib.Path] = []
-    todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
+    todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []  # place, runs, rulesets of a folder
     total = 0
+    # Read all runs first: ``progress`` needs the number of calls before the first of them.
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
@@ -113,6 +114,7 @@ def _without_duplicates(ours: Sequence[Finding], official: Sequence[Finding]) ->
     messages = {(finding.file, finding.message) for finding in ours}
     errors = (finding for finding in official if finding.severity == ERROR and finding.line)
     lines = {(finding.file, finding.line) for finding in errors}
+    # Rules of ours that the compliance checker tests too.
     common = (log_rules.REQUIRED, log_rules.VALUES)
     kept = [fault for fault in ours if fault.rule not in common or (fault.file, fault.line) not in lines]
     kept += [finding for finding in official if (finding.file, finding.message) not in messages]
@@ -134,6 +136,7 @@ def _unknown_accelerators(place: tree.Place | None, first: Run) -> list[Finding]
     misspelled; its remedy has the nearest name. Return none for a run without accelerators."""
     described = tree.described(first.file.parent)
     fields = described or first.saved.get("system", {})
+    # One name, or several joined by " + ".
     text = str(fields.get("accelerator_model_name") or "")
     on_cpu = sidecar.section(first.saved, "run").get("device") == "cpu"
     _, accelerators_per_node = tree.counts(fields) or (1, 1)

@@ -50,7 +50,7 @@ def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as
         from rn50.weights import page
 
         page.write(report, printed.as_json(evaluation), evaluation.counts)
-        say(f"report: {report}", err=as_json)
+        say(f"report: {report}", err=as_json)  # standard output is for the JSON alone
 
 
 def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
@@ -72,7 +72,7 @@ def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     whether the zeros have the 2:4 pattern."""
     densities = ((f"{density:.1%}", layer) for layer, density in evaluation.density)
     by_density = gathered((percent, layer.removesuffix("_weight")) for percent, layer in densities)
-    if set(by_density) <= {"100.0%"}:
+    if set(by_density) <= {"100.0%"}:  # no layer has zeros, or no density is told
         return
     for percent, layers in by_density.items():
         summary = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"

@@ -6,6 +6,9 @@ columns.
 
 A thread that processes a NARROW tile has 8 neighbouring values of a row. In float16 they are one load of 16
 bytes, and their bits are one byte of the mask. So neither kernel exchanges values between threads.
+
+In the functions below, a tile has ROWS x COLUMNS values. It begins at row ``row`` of a matrix of ``rows``
+rows and ``columns`` columns, and lies in the block of COLUMNS columns with the index ``block``.
 """
 
 import torch

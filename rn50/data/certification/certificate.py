@@ -106,6 +106,7 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
     present = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
+    # "mkdir NEW && ln -s /data/imagenet/{train.rec,train.idx,val.rec,val.idx} NEW"
     links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(present)}}} NEW"
     remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
     sha256 = hashlib.sha256(text).hexdigest()
@@ -127,6 +128,7 @@ def read(folder: Path) -> Certificate | None:
     if content is None:
         return None
     has_hashes = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
+    # Data at fault may lack a file, and so its hash.
     if content.get("passed") is True and not has_hashes:
         raise _damaged(path, "it does not say what each file is")
     return Certificate(path, content, files.sha256(path))

@@ -72,12 +72,14 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     words_per_line = {len(words) for _, words in lines}
     columns: list[Columns] = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
     if words_per_line != {1}:
-        # (column of the images, column of the classes)
+        # (column of the images, column of the classes). A line may have more words, but if the image does not
+        # come first, it is the last word of every line.
         pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or words_per_line == {pair[0] + 1}]
         columns = [_named_columns(lines, *pair, name_of_word) for pair in pairs]
     readings: list[tuple[str, dict[str, int]]] = []  # name of the way, and file name -> label
     class_words: list[str] = []
     for columns_name, column, images in columns:
+        # Only columns that name every image are read. There are as many lines as images: each is named once.
         if set(images) == set(names):
             # The class is the whole end of the line, if its name has spaces, or else the first word of the
             # end. MXNet's .lst has 65.000000 for 65.
@@ -86,6 +88,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
             for meaning, labels in meanings.items():
                 # The official list, in one folder with meta.mat, has IDs and nothing else.
                 is_possible = meaning != _FROM_1 or words_per_line != {1} or _BY_ID not in meanings
+                # A meaning counts if every line has a word that it knows.
                 if is_possible and labels.keys() >= set(class_words):
                     line_labels = [labels[word] for word in class_words]
                     readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
@@ -96,6 +99,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
             raise _no_image(path, lines, columns)
         raise _no_class(path, lines, class_words, meanings)
     way, truth = readings[0]
+    # Readings that give every image the same class are no contradiction.
     for other_way, other_truth in readings[1:]:
         if name := next((name for name in names if truth[name] != other_truth[name]), ""):
             first, second = classes[truth[name]], classes[other_truth[name]]
@@ -107,6 +111,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
 def _named_columns(lines: Lines, image_column: int, class_column: int, names: Mapping[str, str]) -> Columns:
     """Return the way to read lines that name the image in ``image_column``. The image of a line that names
     none is "". ``names`` maps file names, with and without their suffix, to file names."""
+    # A line of one word names no image: it is a class alone.
     paths = (Path(words[image_column] if image_column < len(words) > 1 else "") for _, words in lines)
     images = [names.get(path.name) or names.get(path.stem, "") for path in paths]
     return f", column {class_column + 1}", class_column, images
@@ -133,6 +138,7 @@ def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tupl
 def _no_image(path: Path, lines: Lines, columns: list[Columns]) -> UserError:
     """Return the error for a list that does not name every image once. It quotes the first line that names no
     image, or an image that an earlier line names."""
+    # The columns that were meant are those with an image in the first line.
     images = next((images for _, _, images in columns if images[0]), columns[0][2])
     first_line = {name: position for position, name in reversed([*enumerate(images)])}
     wrong_lines = [line for i, line in enumerate(lines) if not images[i] or first_line[images[i]] < i]
@@ -148,9 +154,10 @@ def _no_class(path: Path, lines: Lines, class_words: list[str], meanings: Meanin
         remedy = f"put the development kit's {META} beside it, or give a list with the class of each image"
         return UserError(path, "has ILSVRC2012_IDs, which are not labels", remedy)
     class_of_id = _classes_by_id(path)
+    # Names of classes, and IDs if there is a meta.mat, else indices.
     allowed = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
     for (number, _), word in zip(lines, class_words, strict=True):
-        if word not in allowed:
+        if word not in allowed:  # an ID is reported as the name of its class
             word = class_of_id.get(word, word)
             problem = f"line {number} names the class {word}, of which train/ has no folder"
             remedy = "extract its archive, or give the list that belongs to these classes"

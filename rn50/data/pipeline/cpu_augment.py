@@ -70,6 +70,7 @@ def run(
     ``ins`` are the crop (H, W, 3) and the flag of its mirroring (1,); ``outs`` is the result (3, S, S) or
     (S, S, 3). Each is a pointer to the first value.
     """
+    # S is the second number of either shape of the result.
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
     # Distances in ``out`` from a channel to the next, and from a pixel to the next, for CHW or HWC.
     channel_step, pixel_step = (size * size, 1) if out_shapes[0][0] == CHANNELS else (1, CHANNELS)
@@ -100,7 +101,8 @@ def run(
 
 @functools.cache
 def setup(size: int, layout: str) -> Any:
-    """Return the C function with which DALI asks for the shape of every sample of a batch of results."""
+    """Return the C function with which DALI asks for the shape of every sample of a batch of results: it
+    writes the three numbers to ``outs``, one pointer for each sample."""
     first, second, third = (CHANNELS, size, size) if layout == "CHW" else (size, size, CHANNELS)
 
     @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))

@@ -97,13 +97,14 @@ class ThroughputModel:
         self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._measured = measured
+        # A measured rate comes last, and has no part in the mean.
         self._mean = float(rates[: len(usable)].mean())
         self._data = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
         covariance = self._covariance(self._data, self._data)
         variances = np.where(self._data.planned, Spread.measured, self._makers(self._data)) ** 2
-        noise = variances
+        noise = variances  # variance of each rate, which the iterations widen for outliers
         for _ in range(_ROUNDS):
-            self._precision = np.linalg.inv(covariance + np.diag(noise))
+            self._precision = np.linalg.inv(covariance + np.diag(noise))  # inverse of the covariance
             self._weights = self._precision @ (rates - self._mean)
             # Expected squared deviation of a published rate: its squared residual plus the variance of the
             # process at this point.
@@ -122,6 +123,7 @@ class ThroughputModel:
         covariance = self._covariance(point, self._data)[0]
         logarithm = self._mean + float(covariance @ self._weights)
         variance = float(self._covariance(point, point)[0, 0] - covariance @ self._precision @ covariance)
+        # Under the conditions of the measurement the measured rate itself counts.
         if self._measured and conditions == self._measured[0]:
             logarithm = math.log(self._measured[1])
         return Rate(math.exp(logarithm), math.sqrt(variance))

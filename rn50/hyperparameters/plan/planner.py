@@ -25,6 +25,7 @@ from rn50.results import chips, published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
+"""The models of epochs and of images/s are made of results with this optimizer."""
 _REPORTED = (*SHARED, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 BORROWED = {
     column: operator.attrgetter(attribute)
@@ -147,6 +148,7 @@ class SystemPlanner:
         epochs = self._epochs.predict(batch_size, source.recipe.shared if source else None)
         conditions = Conditions(accelerator, accelerators, batch_size / accelerators)
         rate = self.throughput.predict(conditions)
+        # None: the defaults of ``images_per_second.evaluations``.
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
@@ -171,6 +173,7 @@ class SystemPlanner:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first for a batch size. If several
         results have it, the source is the result with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
+        # A result that does not state its accelerators is infinitely far away.
         source = min(
             best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
@@ -182,8 +185,7 @@ class SystemPlanner:
 
         Raises:
             UserError: the batch size is larger than the largest with which a published run reached the
-            target,
-                or smaller than the number of accelerators.
+                target, or smaller than the number of accelerators.
         """
         largest = max(result.recipe.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
@@ -239,15 +241,19 @@ class SystemPlanner:
         sizes = {result.recipe.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
+        # No more images than were seen on each, than fit, and than make the largest published global batch.
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
             problem = f"more than images in the largest published batch, {max(sizes)}"
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
+        # With more accelerators than were published, each gets so few images that the smallest global batch
+        # stays the same.
         at_same_total = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(at_same_total, min(point.batch_size for point in self._points))))
         batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
         if not fitting:
             batches |= {fewest, most}
+        # Without a published size in the range, a known memory is filled.
         totals = [batch * accelerators for batch in sorted(batches or {most})]
         return [self.plan(accelerator, accelerators, total, fitting) for total in totals]
 
@@ -278,6 +284,7 @@ class SystemPlanner:
             down = global_batch_size // accelerators * accelerators
             share = f"a whole number of images for each of {accelerators} accelerators"
             yield f"global batch {global_batch_size} is not {share}; {down} and {down + accelerators} are"
+        # Images that are known to fit need no caution.
         if global_batch_size / accelerators > max(largest_batch, fitting):
             seen = f"{accelerator} was not seen with more than {largest_batch:g} images each"
             yield f"{seen}; it may not have the memory"
@@ -313,7 +320,7 @@ def planner_for(
         UserError: the name is not known or stands for several accelerators, or the conditions of a measured
             rate are missing or impossible.
     """
-    planner = SystemPlanner()
+    planner = SystemPlanner()  # with a measured rate only its names are used, and another one is returned
     names = planner.accelerators
     if images_per_second is None:
         return planner, chips.find(accelerator, names) if accelerator else names[0]
@@ -323,7 +330,7 @@ def planner_for(
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
-        with contextlib.suppress(chips.UnknownError):
+        with contextlib.suppress(chips.UnknownError):  # a new name stays as the user wrote it
             name = chips.find(accelerator, names)
     measured = Conditions(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name

@@ -66,7 +66,8 @@ class Journal:
         self.confirmation: dict[str, dict[str, Any]] = {}
         """Points and seeds of the confirmation; empty until the confirmation begins."""
         self._began: dict[int, float] = {}
-        """Number of a trial -> time, as of ``time.monotonic``, at which this process has begun it."""
+        """Number of a trial -> time, as of ``time.monotonic``, at which this process has begun it. It lacks
+        the trials of earlier calls."""
         self._size = 0
         """Bytes of the complete lines of the file."""
         self._file = folder / "journal.log"
@@ -82,6 +83,7 @@ class Journal:
             for line in lines:
                 self._take(files.parse_json(line.decode()))
                 count += 1
+            # A first line that was cut off is still a journal; another file without a whole line is none.
             if not self.search and not _BEGINS.startswith(unfinished[: len(_BEGINS)]):
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -95,7 +97,7 @@ class Journal:
         AttributeError if it is not a record of a journal."""
         number = record.pop("trial", None)
         if number is None:
-            [(name, value)] = record.items()
+            [(name, value)] = record.items()  # "search" or "confirmation"; else an error is raised
             if name == "search":
                 self.search = {key: dict(values) for key, values in value.items()}
             else:
@@ -108,6 +110,7 @@ class Journal:
             self.trials[number] = self.trials[number]._replace(**record)
         trial = self.trials[number]
         integers = (trial.number, trial.seed, trial.point.batch_size, trial.point.num_epochs)
+        # The fields that may be null count as 0.
         numbers = (*(value or 0 for value in trial.point), trial.value or 0, trial.seconds or 0)
         types = ((integers, int), (numbers, (int, float)), ((trial.stage, trial.note), str))
         has_types = all(isinstance(value, type_) for values, type_ in types for value in values)
@@ -115,7 +118,8 @@ class Journal:
             raise ValueError
 
     def write(self, **record: Any) -> None:
-        """Add a line with this record, and take it over. Raises OSError if the file cannot be written."""
+        """Add a line with this record behind the complete lines, in place of an unfinished one, and take the
+        record over. Raises OSError if the file cannot be written."""
         line = json.dumps(record).encode() + b"\n"
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

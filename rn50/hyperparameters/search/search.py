@@ -1,5 +1,9 @@
 """``Search`` is a call of ``rn50 search``: it starts the runs that the scheduler names, watches them, stops
-those that can no longer beat the best, and records how they ended."""
+those that can no longer beat the best, and records how they ended.
+
+A trial is a run that tries a point, a set of hyperparameters. Runs without a trial's number are those of the
+confirmation, which comes after the search; none of them is stopped as hopeless.
+"""
 
 import signal
 import time
@@ -99,6 +103,7 @@ class Search:
                 del self._jobs[share]
                 has_news = True
                 say_with_time(f"{job.task.name}: {self._end(job, status)}")
+        # Runs of the confirmation and runs that are being stopped already are left alone.
         for job in self._jobs.values():
             if has_news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
@@ -110,13 +115,16 @@ class Search:
         """Return why a trial can no longer beat the best; None: it may."""
         trials = self._journal.trials
         plan = self._scheduler.plan(trials)
+        # Nothing to compare with yet, or another run of the best point itself.
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
         point_evidence = evidence(trials).get(job.task.point, Evidence())
         repeats = self._scheduler.options.repeats
         verdict = method.decided(point_evidence, plan.value, repeats)
+        # Other runs of the point have decided it meanwhile: it is no better than the best.
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
+        # The curves of the best point's runs, if they reached the target, for comparison with this run.
         of_best = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
         logs = [self._journal.result_file(trial.number) for trial in of_best if plan.value < method.MISSED]
         curves = [read_log(log).evaluations for log in logs]
@@ -132,6 +140,7 @@ class Search:
             return _in_words(job) if job.finished else f"stopped: {job.reason}"
         if number is not None:
             self._journal.note(number, complaint)
+        # Larger than the batch of the configuration with which the search began.
         is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if status == Status.DIVERGED:
             if number is None:  # a run of the confirmation counts as missed; its log says "aborted"

@@ -24,7 +24,7 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
     run, curves = config.run, process.environment().get(CURVES)
     again = f"rn50 run {named.arguments(system)} -o results/"
     for log in logs:
-        lacking = {}
+        lacking = {}  # what the run lacks -> command that makes a run with it
         if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
             best = " best" * (run.save_weights == "best")
             lacking["weights"] = f"{again}weights --runs 1 --save-weights{best}"
@@ -32,5 +32,5 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
             lacking["power"] = f"POWER={shlex.quote(run.power)} {again}power"
         if curves and not tensorboard.folder_of(curves, log).exists():
             lacking["curves"] = f"{again}curves --tensorboard {shlex.quote(curves)}"
-        for what, command in lacking.items():
+        for what, command in lacking.items():  # only the first is reported
             raise UserError(log, f"is kept as it is, without {what}", f"to have them: {command}")

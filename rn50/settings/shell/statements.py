@@ -62,13 +62,14 @@ def after(text: str, i: int, depth: int = 0) -> int:
     if depth > _DEEPEST:
         raise NotPlainError("quotes or substitutions too deep in one another")
     if text[i] == "\\":
-        return min(i + 2, len(text))
+        return min(i + 2, len(text))  # a backslash may be the last character
     opener = next((opener for opener in (text[i : i + 2], text[i]) if opener in _QUOTES), None)
     if opener is None:
         return i + 1
     closer, special = _QUOTES[opener]
     i += len(opener)
     while i < len(text) and text[i] != closer:
+        # Where a single quote is plain, as between double quotes, $' begins no quote either.
         plain = text[i] not in special or ("'" not in special and text.startswith("$'", i))
         i = i + 1 if plain else after(text, i, depth + 1)
     if i == len(text):
@@ -112,6 +113,7 @@ def statements(text: str) -> Iterator[Statement]:
     line, counted = 1, 0  # line of the text at index ``counted``
     try:
         for token, start, end in _tokens(text):
+            # Behind these operators a line break does not end the statement.
             if token == "\n" and tokens[-1:] in (["&&"], ["||"], ["|"], ["|&"]):
                 continue
             if not token or (token in ("\n", ";") and not closers):
@@ -123,6 +125,7 @@ def statements(text: str) -> Iterator[Statement]:
                 continue
             begin = begin if tokens else start
             tokens.append(token)
+            # The words that close a compound command do so where a command may begin, ")" and "]]" anywhere.
             if closers[-1:] == [token] and (at_command or token in (")", "]]")):
                 closers.pop()
             elif token in _COMPOUND and (at_command or token == "(") and (token, closers[-1:]) != _IN_A_CASE:
@@ -135,6 +138,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 def _trouble(tokens: list[str]) -> str:
     """Return what makes a statement more than a simple command; empty for a simple command."""
+    # "function f { ..." or "f() { ..."
     if tokens[0] == "function" or tokens[1:3] == ["(", ")"]:
         return "defines a function"
     if tokens[0] in (*_COMPOUND, "!", "time", "coproc"):
