@@ -59,7 +59,7 @@ _KINDS = (
     (rb'(?s).{4}\0{4}\{.*"classes"', WEIGHTS),  # safetensors: the length of the header, then the header
     (rb"(?s).{4}\0{4}\{", CHECKPOINT),
     (rb"\s*\{", JSON),
-    (rb"#|[^\0]*\Z", TEXT),
+    (rb"#|[^\0]*\Z", TEXT),  # a comment first, or no null byte
 )
 """(pattern of the first bytes, kind) of the files that rn50 writes."""
 _IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}

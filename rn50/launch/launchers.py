@@ -33,7 +33,8 @@ class Start(NamedTuple):
     launcher: str
     argv: list[str]
     environ: Mapping[str, str] = {}
-    """Variables for the ranks in addition to this process's environment, which overrides them."""
+    """Variables of the ranks besides those of this process's environment. Where both have a variable, the
+    environment counts."""
     rank: int | None = None
     """Number of the rank that runs ``argv``; None if ``argv`` starts all ranks."""
 

@@ -117,6 +117,7 @@ class Split(NamedTuple):
         """Return the split for mean ``minutes`` and ``epochs``: two values each (first result, other result),
         all above 0."""
         log_ratio, log_epochs = (math.log(after / before) for before, after in (minutes, epochs))
+        # Of two equal values the logarithmic mean is that value; the formula would divide 0 by 0.
         logarithmic_mean = (minutes[1] - minutes[0]) / log_ratio if log_ratio else minutes[0]
         by_epochs = logarithmic_mean * log_epochs
         by_speed = logarithmic_mean * (log_ratio - log_epochs)
@@ -383,6 +384,7 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
     if d.low is not None and d.high is not None and (d.shown or d.low <= 0 <= d.high):
         interval = f"{_signed(d.low)} to {_signed(d.high)}"
         figures = f"{100 * confidence:.3g}% interval {interval}, {figures}"
+        # A difference is shown from about half the width of the interval on, which then leaves out 0.
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"

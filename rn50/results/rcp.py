@@ -60,7 +60,8 @@ def judge(
     ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...], table: str | None = None
 ) -> Convergence:
     """Return the verdict on runs of ``global_batch_size`` that needed ``epochs`` to the target; None stands
-    for a run that did not converge. The points are those of the JSON text ``table``, else the ruleset's."""
+    for a run that did not converge. The points are those of the JSON text ``table``, else the ruleset's. A
+    caller that knows the minutes adds ``scaled_minutes``."""
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)  # the checker logs to the root logger, and configures a root without handler
     try:

@@ -13,6 +13,7 @@ from rn50 import frameworks
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+"""Texts that are refused because they are not finite, and not because they are no numbers."""
 
 
 class Range(NamedTuple):

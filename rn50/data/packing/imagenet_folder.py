@@ -99,6 +99,7 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
             away = "*_boxes.txt and val_annotations.txt out of train/ and val/"
             remedy = f"move such images one folder up, {away}, and pack with --val-truth val_annotations.txt"
             raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
+    # A flat validation folder has no class folders to compare.
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         without, having = (val, train) if missing in classes else (train, val)
         again = "Extract the archives again, or sort the validation images into class folders"

@@ -94,6 +94,7 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
     multiples of it."""
 
     def scaled(point: Point, factor: float) -> Point | None:
+        """Return the point with ``factor`` times its learning rate, rounded; None if that is rounded to 0."""
         learning_rate = float(f"{point.learning_rate * factor:.{DIGITS}g}")
         if learning_rate_unit:
             learning_rate = round(round(learning_rate / learning_rate_unit) * learning_rate_unit, 10)
@@ -143,7 +144,8 @@ def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None
 
 
 def _worst_mean(best_value: float, runs: int, repeats: int) -> float:
-    """Return the mean value of ``runs`` runs from which on a point is ruled out."""
+    """Return the mean value of ``runs`` runs from which on a point is ruled out: with ``NOISE`` 10 % above
+    the best after one run, 7 % after two, and the best itself after ``repeats``."""
     return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 

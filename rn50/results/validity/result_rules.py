@@ -192,7 +192,7 @@ def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     only once, because a run that learns nothing has the same accuracy after every epoch."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
     same = len({first.accuracy for first, second in accuracies if first.accuracy == second.accuracy})
-    if same >= _TOO_SHORT and 2 * same > len(accuracies):
+    if same >= _TOO_SHORT and 2 * same > len(accuracies):  # more than half of them
         yield f"{same} of its {len(log.evaluations)} accuracies are"
     keys, times = _clock_events(log)
     other_keys, other_times = _clock_events(other)
