@@ -95,7 +95,8 @@ class OnCpu:
             w += v
 
     def _trust_ratio(self, weight: np.ndarray, gradient: np.ndarray, samples: int) -> float:
-        """Return the trust ratio of a weight; ``gradient`` is the sum over ``samples`` samples."""
+        """Return the trust ratio of a weight, 1 if a norm is 0; ``gradient`` is the sum over ``samples``
+        samples."""
         weight_norm, gradient_norm = (float(np.dot(array, array)) ** 0.5 for array in (weight, gradient))
         if weight_norm == 0 or gradient_norm == 0:
             return 1.0
@@ -145,7 +146,8 @@ class Sgd:
             )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
-        """Return the learning rate of every parameter, shape (parameters,)."""
+        """Return the learning rate of every parameter, shape (parameters,). ``Lars`` needs ``samples`` for
+        the norms of the gradients, which are sums over as many samples."""
         return mx.nd.full(len(self._weights), learning_rate, self._context)
 
 

@@ -61,7 +61,7 @@ class Choice:
         it also if the file cannot be sourced, or ``system`` is longer than ``_LONGEST``.
         """
         texts = dict(map(_pair, self.values))
-        sourced = self.absolute if texts else {}
+        sourced = self.absolute if texts else {}  # without --set the file need not be sourced
         changes = {name: text for name, text in texts.items() if _value(name, texts) != _value(name, sourced)}
         system = _system(self.document, changes)
         if changes and len(system) > _LONGEST:
@@ -157,6 +157,7 @@ def other_batch(other: int | None, where: str, config: Config) -> Iterator[str]:
     size = config.global_batch_size
     if other != size:
         sizes = f"{other} {where}, {size} here, for which its learning rate was not chosen"
+        # Published recipes are of ImageNet only.
         others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
         yield f"global batch size: {sizes}, so epochs are not comparable{others}"
 
@@ -244,6 +245,7 @@ def write(folder: Path, choice: Choice) -> Path:
     lines = [f"# {remark(base.path.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(name, value) for name, value in values.items()]
     files.make_folder(folder, "give another --output")
+    # surrogateescape: the text of the file may have bytes that are not UTF-8.
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
     sourced = source(file, choice.environ)
     if any(sourced.get(name) != value for name, value in values.items()):

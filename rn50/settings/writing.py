@@ -153,6 +153,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     outside of the section.
     """
     config = of_document(Document(base.document.path, text))
+    # Nothing but the section may differ from the old configuration.
     with_old_section = dataclasses.replace(config, **{base.section: getattr(base.config, base.section)})
     expected = {name: VARIABLES[name].read(value) for name, value in values.items()}
     actual = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
@@ -168,6 +169,7 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
     Raises UserError if the file exists and ``force`` is not given, or if it cannot be written.
     """
     refuse_output(output, force)
+    # surrogateescape: the text of an existing file may have bytes that are not UTF-8.
     files.write(output, text.encode("utf-8", "surrogateescape"), *_overwriting(force))
 
 

@@ -170,7 +170,8 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     idle = f"no operator ran in {now.idle:.1%} of the time"
     console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
     rows = table(("operator", "calls", "ms a step", "share", *(("before",) if before else ())), ("operator",))
-    # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
+    # The name of a GPU's kernel may have hundreds of characters; --json has it whole. 44 characters of
+    # a line are left to the other columns.
     rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, min(console.width - 44, WIDEST))
     for name, calls, milliseconds in now.operators[:TOP]:
         row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]

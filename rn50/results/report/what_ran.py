@@ -218,9 +218,9 @@ def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str
     changed: dict[str, str] = {}
     for name, variable in VARIABLES.items():
         try:
-            default = variable.read(assigned[name]) if name in assigned else variable.default
-            if name in variables and variable.read(variables[name]) != default:
+            in_file = variable.read(assigned[name]) if name in assigned else variable.default
+            if name in variables and variable.read(variables[name]) != in_file:
                 changed[name] = variables[name]
-        except ValueError:
+        except ValueError:  # the run or the file has a value that this version of rn50 does not read
             return None
     return {"DGXSYSTEM": system, **changed} if changed.keys() & assigned.keys() <= {"DATADIR"} else None
