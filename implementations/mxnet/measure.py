@@ -27,5 +27,5 @@ def profile(
     mx.profiler.set_state("stop")
     table = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
     mx.profiler.dump()
-    rows = table["operator"].items()
+    rows = table["operator"].items()  # "Total" is in milliseconds
     return result, [Operator(name, row["Count"], row["Total"] / 1e3) for name, row in rows]

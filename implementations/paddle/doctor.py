@@ -35,4 +35,4 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | N
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_advice.capability(used, traits, "paddlepaddle-gpu", grave)
-    yield gpu_advice.driver(used[0].driver, traits.cuda, grave)
+    yield gpu_advice.driver(used[0].driver, traits.cuda, grave)  # all GPUs of a machine have one driver

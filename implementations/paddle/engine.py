@@ -24,7 +24,7 @@ class PaddleEngine:
     def __init__(self, config: Config, communicator: Any):
         self._config, self._communicator = config, communicator
         self._gpu = device.of_rank(config, communicator.local_rank)
-        self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
+        self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []  # (tensor, mask) of ``keep``
         self.batch_format = self._format()
 
     def build(self, seed: int, precision: str) -> list[str]:
@@ -41,6 +41,7 @@ class PaddleEngine:
         self.network.train()
         self._gradients.zero_()
         smoothing = self._config.hyperparameters.label_smoothing
+        # The samples behind ``samples`` only pad the batch.
         loss = training_loss(self.network, images[:samples], labels[:samples], smoothing)
         loss.sum().backward()  # a sum, which the optimizer divides by global_samples
         self._communicator.all_reduce_gradients(self._gradients)

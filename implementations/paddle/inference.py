@@ -21,6 +21,7 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     ``way`` is the library of the kernels: "native", PaddlePaddle's own, or "onednn". ``threads`` is the
     number of threads. Raises UserError for bfloat16 on a processor without it.
     """
+    # False: bn_gamma_zero, which only matters for initial weights.
     network = ResNet50(weights.classes, weights.width, False, "float32", "NCHW")
     network.eval()
     for name, tensor in tensors(network).items():

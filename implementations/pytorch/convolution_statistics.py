@@ -55,6 +55,7 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(intermediate_data_type=single, compute_data_type=single, **device)
     inputs = [
+        # The strides are those of channels-last memory.
         graph.tensor(dim=[n, c, h, w], stride=[c * h * w, 1, c * w, c], data_type=x.dtype)
         for n, c, h, w in (x.shape, weight.shape)
     ]
@@ -84,6 +85,7 @@ def execute(graph: Any, tensors: list[Any], plan: int, x: Tensor, weight: Tensor
 
     # PyTorch allocates this memory. During a capture it belongs to the captured graph, as for any operation.
     empty = functools.partial(torch.empty, device=x.device)
+    # tensors[2] is the output.
     y = empty(tensors[2].get_dim(), dtype=x.dtype, memory_format=torch.channels_last)
     sums = empty(2, y.shape[1])
     workspace = empty(graph.get_workspace_size_plan_at_index(plan), dtype=torch.uint8)
@@ -141,6 +143,7 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
     def results(plan: Plan | None) -> tuple[Tensor, ...]:
         """Return output, mean and 1 / sqrt(variance + eps), by a plan or, for None, by a convolution."""
         y, sums = plan(x, weight) if plan else without_sums(x, weight, stride, padding)
+        # ``moments`` also updates running statistics; nobody reads these.
         mean, variance = torch.zeros(2, y.shape[1], device=y.device)
         return y, *moments(y, mean, variance, 0.0, BATCH_NORM["eps"], sums)
 

@@ -59,9 +59,10 @@ def epochs(runs: RunSet) -> Evidence | None:
     if population is None or len(reached) < 3:
         little = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
         return not_tested("epochs", "fewer than 3 runs reached the target" if population else little)
+    # The statistic: mean epochs less those of the reference, so that a negative one is better.
     mean = float(np.mean(reached)) - reference.interpolated(batch_size).mean
     means = _drawn(population, (DRAWS, len(reached))).mean(1)
-    p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)
+    p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)  # so many draws show no smaller p
     text = f"{np.mean(reached):.1f} epochs on average"
     if p > 0.05:
         return Evidence("epochs", False, f"{text}, as known runs at this batch", mean, p)
@@ -78,6 +79,7 @@ def _explained(population: _Population, mean: float, count: int) -> str:
         made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + TIE).mean())
         for made in range(count, MOST_MADE + 1)
     }
+    # The fewest runs of which the best ``count`` are so good with a probability of at least 5, 50 and 95 %.
     low, half, high = (
         next((made for made, p in probabilities.items() if p >= least), None) for least in (0.05, 0.5, 0.95)
     )
@@ -102,7 +104,7 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
     for size, needed in by_size:
         weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
         mean = reference.interpolated(size).mean
-        differences += [math.inf if epochs is None else epochs - mean for epochs in needed]
+        differences += [math.inf if number is None else number - mean for number in needed]
         weights += [weight] * len(needed)
     return (np.array(differences), np.array(weights) / sum(weights)) if sum(weights) >= FEWEST_KNOWN else None
 
@@ -119,6 +121,7 @@ def spread(runs: RunSet) -> Evidence | None:
     if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
         return None
     of_set = _relative_range([log.minutes or 0.0 for log in logs])
+    # Published sets whose runs all ended at one epoch, with minutes that are all different.
     equal_epochs = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)
     others = (row for row in equal_epochs if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
     times = ([minutes for minutes in row.minutes if minutes] for row in others)
@@ -129,6 +132,7 @@ def spread(runs: RunSet) -> Evidence | None:
 
 
 def _relative_range(minutes: Sequence[float]) -> float:
+    """Return (longest - shortest) / mean."""
     return (max(minutes) - min(minutes)) / float(np.mean(minutes))
 
 

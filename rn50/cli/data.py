@@ -71,6 +71,7 @@ def pack(
 
     with counting("packing") as progress:
         packed = packer.pack(source, folder, seed, val_truth, workers, progress)
+    # Say so if "class10" sorts before "class2", which a person would label otherwise.
     for line in packing_list.surprises(packing_list.read_classes(folder) or ()):
         say(line, err=True)
     _print_numbers(packed, f"; rn50 verify {folder} looks at every one", as_json)

@@ -35,6 +35,7 @@ def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
     GPU, only cores near the GPU are used. Return a line that describes the binding, and the number of
     cores."""
     machine = hardware.read()
+    # Bind as the only rank of this machine, which is [0], and drop its name from the line.
     plan = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))[0]
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
     chosen = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]

@@ -110,7 +110,7 @@ def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], n
     def logits_of(images: np.ndarray) -> np.ndarray:
         return session.run(outputs, {name: images})[0]
 
-    height = int(model.facts.get("eval_resize", "256"))
+    height = int(model.facts.get("eval_resize", "256"))  # a stranger's model may lack this fact
     return logits_of, lambda batch_size: _images(batch_size, model.image_size, height)
 
 

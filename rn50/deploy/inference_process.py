@@ -57,13 +57,14 @@ class Round(NamedTuple):
 def serve(run: Run, images: np.ndarray, load: Load) -> Round:
     """Measure a round: call ``run`` for every request of the load. At a fixed rate the latency of a request
     includes the time that it waits for earlier requests."""
+    # Without a rate the time ends a round. With a rate the requests do, or the time if they are very late.
     time_limit = load.seconds
     request_limit = sys.maxsize
     if load.rate is not None:
         time_limit = LONGEST_ROUND * load.seconds
         request_limit = max(LEAST_REQUESTS, round(load.seconds * load.rate))
     latencies: list[float] = []
-    start = now = end = time.perf_counter()
+    start = now = end = time.perf_counter()  # ``end``: earliest end of the round
     while len(latencies) < LEAST_REQUESTS or (len(latencies) < request_limit and now - start < time_limit):
         due = now if load.rate is None else start + len(latencies) / load.rate
         if due > now:
@@ -135,7 +136,7 @@ def _serve(pipe: Connection, subject: ModelOnEngine, threads: int, log: str) -> 
     set_default("NVIDIA_TF32_OVERRIDE", "0")
     try:
         run, random_images = inference_engines.create(subject, threads)
-        images_of = functools.cache(random_images)
+        images_of = functools.cache(random_images)  # one array for each batch size
         with contextlib.suppress(EOFError):
             while True:
                 load: Load = pipe.recv()

@@ -75,7 +75,7 @@ def counters(source: str) -> tuple[list[Counter], list[str]]:
     others cannot be read. For any other POWER there are none."""
     meters = [nvml(_pynvml())] if source in ("auto", "nvml") else []
     meters += [rapl(Sources())] if source in ("auto", "rapl") else []
-    readable = [counter for counters, _ in meters for counter in counters]
+    readable = [counter for of_source, _ in meters for counter in of_source]
     return readable, [reason for _, reason in meters if reason]
 
 

@@ -44,6 +44,7 @@ class Software:
     def has(self, traits: frameworks.Traits, device: str = "cpu") -> bool:
         """Return whether a build of the framework for ``device``, "cpu" or "gpu", is installed. Every build
         runs on a CPU; a build whose version ends in +cpu runs on nothing else."""
+        # Without a package for GPUs, one package serves both devices.
         pattern = device == "gpu" and traits.gpu_package or traits.package
         return any(
             re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
@@ -66,6 +67,7 @@ def read(source: Sources = HERE) -> Software:
     environment variables; Python and packages are always those of this process."""
     libraries = list(filter(None, map(_library, frameworks.every().values())))
     ldd_output = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
+    # A line of ldd: "libcudart.so.12 => not found".
     missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", ldd_output, re.MULTILINE)))
     # The packages with NVIDIA's libraries are installed beside the frameworks.
     folders = itertools.chain(*(sorted(path.parent.parent.glob("nvidia/*/lib")) for path in libraries))
@@ -95,7 +97,7 @@ def packages() -> dict[str, str]:
 
 def _missing_to_compile() -> Iterator[str]:
     """Yield the elements of ``Software.missing_to_compile``."""
-    if not shutil.which("g++"):
+    if not shutil.which("g++"):  # the command and its package have the same name
         yield "g++"
     # Debian's default scheme has the folder of packages that an administrator installs. The headers of Python
     # itself are in the folder of this scheme.
@@ -133,5 +135,6 @@ def commit() -> str | None:
 
     A container image is not a checkout: the commit is in RN50_COMMIT there.
     """
+    # git prints nothing where there is no checkout, or no git.
     _, described, _ = git(ROOT, "describe", "--always", "--dirty", "--abbrev=40")
     return described.decode().strip() or process.environment().get("RN50_COMMIT") or None

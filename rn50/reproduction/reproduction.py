@@ -123,10 +123,8 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
-    file, environment = (
-        pathlib.Path(before.here.config_file),
-        {summary.NEXT_IS_SAID: "1"},
-    )  # our ``next`` says it
+    # The verb says the next step, by ``next``, so the scripts of the runs do not.
+    file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
     status = watch.make_missing(file, folder / RESULTS, runs, as_json, **environment)
     # FAULT is also the status of a summary that found errors in the result, which the judgement reports.
     if status not in (Status.SUCCESS, Status.FAULT):

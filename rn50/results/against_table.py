@@ -23,6 +23,7 @@ from rn50.terminal import Terminal, counted, minutes
 
 _REMEDY = "give the official summarizer's CSV, or one with columns submitter, system and resnet (minutes)"
 _MINUTES = ("resnet", "scaled_minutes", "olympic_minutes")
+"""Columns of minutes, as ``_folded`` names. The first one with a value counts."""
 
 
 class Row(NamedTuple):
@@ -80,6 +81,7 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
         submitters, systems = _names(system)
         fitting = (r for r in rows if _folded(r.submitter) in submitters and _folded(r.system) in systems)
         pairs += [(abs(float(row.minutes) - (times[i] or 0)), i, row) for row in fitting]
+    # The nearest pair first; each result and each row is in one pair at most.
     for _, i, row in sorted(pairs):
         if i not in row_of and row in rows:
             row_of[i] = row
@@ -102,7 +104,9 @@ def _rows(table: pathlib.Path) -> list[Row]:
             value = next((cells[name].strip() for name in _MINUTES if cells.get(name)), "")
             submitter = _name(cells.get("round"), cells.get("submitter") or cells.get("organisation"))
             # The column system has the system_name of the description, which several descriptions may share.
+            # details_url is https://.../ORG/systems/SYSTEM.json, with the name of the file of one system.
             described = re.search(r"/systems/([^/]+)\.json", cells.get("details_url") or "")
+            # "" and "-": a system without minutes of ResNet-50.
             if value not in ("", "-") and math.isfinite(float(value)):
                 rows[Row(submitter, described[1] if described else cells["system"] or "", value)] = None
     except (csv.Error, ValueError) as error:

@@ -44,8 +44,10 @@ def name(model: str) -> str:
 
 def _word(model: str) -> str:
     """Return the name of an accelerator, possibly a part of it (see ``_ALSO_CALLED``)."""
+    # "NVIDIA A100 80GB PCIe" -> A100, 80GB, PCIe -> A100-PCIe-80GB: the memory stands last.
     words = _NOT_THE_MODEL.sub(" ", model).replace("-", " ").split()
     word = "-".join(sorted(words, key=lambda word: bool(_MEMORY.fullmatch(word))))
+    # PCIE becomes PCIe.
     return re.sub("PCIe", "PCIe", _SXM.sub("SXM", word), flags=re.IGNORECASE)
 
 
@@ -71,6 +73,7 @@ def find(query: str, names: Iterable[str]) -> str:
         UserError: several names do.
     """
     names = list(names)
+    # An equal name comes first, then one that contains the query, then one that ``_ALSO_CALLED`` leads to.
     sought = {_plain(query), _plain(_word(query))} - {""}
     matches = [accelerator for accelerator in names if _plain(accelerator) in sought]
     matches = matches or [accelerator for accelerator in names if sought & {*_parts(accelerator)}]
@@ -98,6 +101,7 @@ def nearest(model: str, names: Iterable[str]) -> str:
     the first counts."""
     names = list(names)
     whole = {accelerator.lower(): accelerator for accelerator in names}
+    # Reversed, so that of equal names without board and memory the first one stays.
     models = {_BOARD.sub("", accelerator).lower(): accelerator for accelerator in reversed(names)}
     near = difflib.get_close_matches(name(model).lower(), models | whole, n=1)
     return (models | whole)[near[0]] if near else ""

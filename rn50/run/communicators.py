@@ -30,6 +30,7 @@ def connect(config: Config) -> Communicator:
     if config.ranks == 1:
         return SingleProcess()
     module = frameworks.module(framework, "communicator")
+    # Ranks on the CPUs of this machine, which ``local_launcher`` started, share memory.
     if started_here(environment()) and not on_gpu:
         return module.SharedMemory(environment())
     return module.Distributed(on_gpu, environment())
@@ -41,7 +42,7 @@ class SingleProcess:
     rank = 0
     size = 1
     library = ""
-    lost_rank_named = contextlib.nullcontext
+    lost_rank_named = contextlib.nullcontext  # no other rank can be lost
 
     def __init__(self, local_rank: int = 0):
         self.local_rank = local_rank

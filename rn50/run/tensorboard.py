@@ -64,6 +64,7 @@ class TensorBoardDisplay(Display):
 
     def trained(self, samples: int, loss: float) -> None:
         self._inner.trained(samples, loss)
+        # The ranks train in step: a step of rank 0 is one of all, and ``samples`` are those of rank 0 alone.
         step = (self._epoch - 1) * self._steps_per_epoch + samples // self._batch_size
         rate = samples * self._config.ranks / (time.monotonic() - self._epoch_begin)
         self._add(step, loss=loss, learning_rate=self._rates.rate_of(step), images_per_second=rate)

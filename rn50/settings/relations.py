@@ -47,6 +47,7 @@ def _uneven_epoch(numexamples: int, dgxngpu: int, dgxnnodes: int, batchsize: int
 
 
 def _heavy_batches(batchsize: int, image_size: int, dali_prefetch_queue: int) -> Iterator[str]:
+    # 3 channels of 4 bytes.
     if batchsize * image_size * image_size * 3 * 4 * dali_prefetch_queue > 1 << 40:
         remedy = "lower BATCHSIZE or DALI_PREFETCH_QUEUE"
         yield f"the batches that are prepared ahead would take more than a tebibyte; {remedy}"
@@ -63,6 +64,7 @@ def _wrong_device(framework: str, device: str) -> Iterator[str]:
 
 
 def _wrong_precision(framework: str, device: str, precision: str) -> Iterator[str]:
+    # For a device that the framework lacks, ``_wrong_device`` complains, and any precision is possible.
     possible = ("auto", *traits(framework).precisions.get(device, (precision,)))
     return _one_of("PRECISION", precision, f"{framework} and DEVICE={device}", possible)
 
@@ -97,7 +99,7 @@ def _channels_in_no_groups(sparsity: str, width: float) -> Iterator[str]:
         return
     from rn50.benchmark.sparsity import GROUP  # imports NumPy, half of the start-up of every verb
 
-    first, *pruned = network.convolutions(width)
+    first, *pruned = network.convolutions(width)  # the first, of 3 input channels, is never pruned
     if any(convolution.inputs % GROUP for convolution in pruned):
         yield "a layer of this width has input channels that do not divide by 4; use another WIDTH, such as 1"
 

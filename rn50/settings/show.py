@@ -133,6 +133,7 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
     for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in names:
             rows.append(Row(name, environ[name], *_other(name), origins[name]))
+    # Sections in the order of SECTIONS; the sort keeps the order within a section.
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 

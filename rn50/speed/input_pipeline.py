@@ -95,6 +95,7 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
     """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage
     and kind of training that was measured."""
     is_slower_on_real_data = real_of_synthetic.shown and real_of_synthetic.highest < 1
+    # "synthetic" is the training step without input.
     is_input_fast_enough = median["pipeline"] >= median["synthetic"]
     if is_input_fast_enough and not is_slower_on_real_data:
         return "the training step, as far as these rounds show"
@@ -131,12 +132,13 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
     slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))  # seconds of a stage in a round
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    # The meter knows the time of the inputs from ``steps``; that of the stages is added here.
     meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[Waiting] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
-            for index, name in enumerate(measured):
+            for index, name in enumerate(measured):  # the order of ``measured``: stages, then inputs
                 if name in stages:
                     rate = meter.images_per_second(stages[name], slot)
                 else:
@@ -158,6 +160,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
         precision=precision.label(config, rank.precision),
         images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
+        # pipeline, synthetic, real: the input alone, the step alone, both.
         overlap=overlap.of_rounds(config.run.device, *(measured[name] for name in inputs)),
         waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
         bottleneck=bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared),

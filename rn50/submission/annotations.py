@@ -27,6 +27,7 @@ def lines(report: CheckReport, form: str) -> Iterator[str]:
     first log below the folder, because neither form can point to a folder."""
     first_log: dict[pathlib.Path, pathlib.Path] = {}  # folder -> first log below it
     for log in [verdict.file for verdict in report.verdicts]:
+        # Of a log that is a link, the folders with the link count, not those of its target.
         for folder in (log.parent.resolve() / log.name).parents:
             first_log.setdefault(folder, log)
     findings = [replace(f, file=first_log.get(f.file.resolve(), f.file)) for f in report.findings]

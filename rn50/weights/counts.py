@@ -95,7 +95,7 @@ class Counts:
         # lower class ranks first. NaN ranks before every number.
         not_before = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
         rank = (~(logits < label_logits)).sum(axis=1) - not_before.sum(axis=1)
-        # The highest probability of the softmax.
+        # The highest probability of the softmax; 0 for logits with NaN. Probability 1 is in the last bin.
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         confidence = np.nan_to_num(1 / np.exp(shifted).sum(axis=1))
         bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)

@@ -1,6 +1,7 @@
 """The backward pass of batch norm, with or without ReLU: one kernel for dbeta and dgamma, one for dx.
 
-Let x' = (x - mean) * scale, and let g be the gradient of the output, 0 where ReLU gave 0:
+Let x' = (x - mean) * scale, with scale = 1 / sqrt(variance + eps), and let g be the gradient of the output, 0
+where ReLU gave 0:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
 
@@ -33,8 +34,8 @@ def sums_of_parts(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dbeta and dgamma of one part to ``sums`` (2, parts, columns). Without ``RELU``, g is ``gradient``
-    itself."""
+    """Write dbeta and dgamma of one part to ``sums`` (2, parts, columns). A part has every ``parts``-th tile
+    of a block of columns; the caller adds the parts up. Without ``RELU``, g is ``gradient`` itself."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
@@ -48,6 +49,7 @@ def sums_of_parts(
             g = tl.where(standardised * weight + bias > 0, g, 0.0)
         dbeta += g
         dgamma += g * standardised  # g is 0 outside the matrix, where ``standardised`` is not
+    # Place in ``sums``, first of dbeta, then of dgamma.
     slot, valid = part * columns + column, column < columns
     tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
     tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)
@@ -73,6 +75,7 @@ def input_gradient(
     """Write dx of one tile. Without ``RELU``, g is ``gradient`` itself."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
+    # From the last rows to the first: the cache still holds those that ``sums_of_parts`` has read last.
     offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
     factor, weight = read_columns(scale, column, columns), read_columns(gamma, column, columns)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor

@@ -45,6 +45,7 @@ class RecordSet:
     def __init__(self, config: Config, split: Split, ranks: int):
         """Open the files, as the first function of a run that does, and check them. Raises UserError if they
         are not as ``config`` describes them."""
+        # ``variable`` is the name of the variable that sets ``samples``, for errors.
         self.rec, self.idx, self.samples, variable = preflight.record_sets(config)[split]
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
         self._classes, self._batch_size = config.data.classes, config.hyperparameters.batch_size

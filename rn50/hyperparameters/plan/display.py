@@ -84,10 +84,12 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         problem = f"the name does not end in .{', .'.join(plots.FORMATS)}"
         raise UserError(f"--plot {file}", problem, "give --plot such a file")
     same = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
+    # (accelerators, minutes) of each result that has both.
     dots = [dot for result in same if all(dot := (result.accelerators, result.olympic_minutes))]
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
+    # All lower ends of the intervals, then all upper ends.
     ends = zip(*((plan.prediction.minutes_low, plan.prediction.minutes_high) for plan in plans), strict=True)
     above.fill_between(x, *ends, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")

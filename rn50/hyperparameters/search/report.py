@@ -201,6 +201,7 @@ class SearchOutcome:
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
         if self.pair:
+            # A slot is a run of the confirmation: baseline or winner, its number, its log.
             for slot in confirmation.slots(self.search.folder, self.pair):
                 yield f"{slot.who} {slot.number}", slot.result_file
 

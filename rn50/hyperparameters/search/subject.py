@@ -49,6 +49,7 @@ class Subject:
         """Values that must be the same in all calls of a search, which may take several calls."""
         values = self.config.as_environment()
         of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
+        # File sizes identify the data set, so it may move. EVALUATION is the same in every search.
         deciding = [name for name in (*writing.GROUP, *of_data, *DECIDE_TOO) if name in values]
         config = {name: values[name] for name in deciding if name not in ("DATADIR", *EVALUATION)}
         return {"config": config, "data": sizes(self.data)}

@@ -43,8 +43,9 @@ class _Run:
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the accuracy of the evaluations ``over`` "epochs" or "minutes", with a ring around the first
-        at the target. The curve has the colour of ``series``; if that is None, it is drawn as the run is."""
-        points = [(epoch if over == "epochs" else minutes, top_1) for epoch, minutes, top_1 in self.points]
+        at the target. The curve has the colour of ``series`` and is not faint. With None it has the run's
+        own colour, and is faint if the run is."""
+        points = [(epoch if over == "epochs" else minute, top_1) for epoch, minute, top_1 in self.points]
         accepted = next((point for point in points if point[1] >= self.score.log.target), None)
         series, faint = (self.series, self.faint) if series is None else (series, False)
         return plots.Curve(points, series, faint, accepted)
