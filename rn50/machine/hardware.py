@@ -153,7 +153,8 @@ def lscpu(source: Sources) -> dict[str, str]:
 
 def foreign_vectors(source: Sources = HERE) -> int:
     """Return the width, in bits, of the widest vectors of an x86 processor that Intel did not make: 256 or
-    512. Return 0 for Intel's processors, and for processors with narrower vectors."""
+    512. Return 0 for Intel's processors, and for processors with narrower vectors. Intel's MKL does not use
+    such vectors unasked: ``implementations/paddle`` asks it."""
     flags = cpu_flags(source)
     intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
     if intel or "avx2" not in flags:

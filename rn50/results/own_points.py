@@ -171,6 +171,7 @@ def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[s
     by_size: dict[int, list[Run]] = {}
     for system in score.score(paths, progress=progress):
         by_size.setdefault(_batch_size(system), []).extend(system.runs)
+    # Score the runs of a batch size together, as if all lay in the folder of the first.
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
     bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
     # Runs with a label are not the benchmark, so the official points do not count for them.
@@ -356,6 +357,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     if outcome:
         mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""
         passes = "passes" if outcome.verdict.passed else "FAILS"
+        # Whether, and by how much, the epochs of the point change the score.
         changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" * outcome.verdict.passed
         rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]

@@ -77,7 +77,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
         pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or words_per_line == {pair[0] + 1}]
         columns = [_named_columns(lines, *pair, name_of_word) for pair in pairs]
     readings: list[tuple[str, dict[str, int]]] = []  # name of the way, and file name -> label
-    class_words: list[str] = []
+    class_words: list[str] = []  # of the last columns that name every image; empty: none do
     for columns_name, column, images in columns:
         # Only columns that name every image are read. There are as many lines as images: each is named once.
         if set(images) == set(names):
@@ -140,6 +140,7 @@ def _no_image(path: Path, lines: Lines, columns: list[Columns]) -> UserError:
     image, or an image that an earlier line names."""
     # The columns that were meant are those with an image in the first line.
     images = next((images for _, _, images in columns if images[0]), columns[0][2])
+    # Image -> index of the first line that names it; an earlier line replaces a later one.
     first_line = {name: position for position, name in reversed([*enumerate(images)])}
     wrong_lines = [line for i, line in enumerate(lines) if not images[i] or first_line[images[i]] < i]
     number, words = (wrong_lines or lines)[0]

@@ -109,6 +109,7 @@ class ThroughputModel:
             # Expected squared deviation of a published rate: its squared residual plus the variance of the
             # process at this point.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
+            # Student's t: the further off a rate is, the larger its variance; without deviation it is 4/5.
             widening = (DEGREES_OF_FREEDOM + squared / variances) / (DEGREES_OF_FREEDOM + 1)
             noise = np.where(self._data.planned, variances, variances * widening)
 

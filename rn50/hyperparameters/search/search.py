@@ -135,6 +135,7 @@ class Search:
         """Record how a run with this exit status ended, and return it in words. Raises UserError if the fault
         of the run ends the search."""
         number, complaint = job.task.trial, job.complaint
+        # Its log is complete, or the search itself has stopped it.
         if job.finished or job.reason:
             self._settle(job)
             return _in_words(job) if job.finished else f"stopped: {job.reason}"
