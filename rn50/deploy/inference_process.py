@@ -83,12 +83,12 @@ class Process:
     def __init__(self, subject: ModelOnEngine, threads: int, log: pathlib.Path):
         """Start the process, which loads the model and writes its output to ``log``."""
         self.subject, self._log = subject, log
-        log.touch()
+        log.touch()  # ``_answer`` reads it even if the process ends before it writes
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, subject, threads, str(log)), daemon=True)
         self._process.start()
-        theirs.close()
+        theirs.close()  # so that the pipe ends when the process does
 
     def measure(self, load: Load) -> Round:
         """Measure one round, after the model is loaded. Raises UserError if the engine fails."""

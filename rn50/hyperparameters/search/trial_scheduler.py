@@ -100,6 +100,7 @@ class TrialScheduler:
         if self.pair is None:
             plan = self.plan(trials)
             self._show_state(trials, plan)
+            # Begin a trial if a point needs one. Confirm once the trials are over and none is in hand.
             trials_are_over = not self._trials_left(trials, plan) or self._is_late(trials, plan)
             point = None if trials_are_over else self._choose(plan, trials)
             if point is not None:
@@ -108,7 +109,7 @@ class TrialScheduler:
                 return None
             self._begin_confirmation(trials, plan)
         pair = self.pair
-        if pair is None:
+        if pair is None:  # nothing to confirm
             self.ended = True
             return None
         left = confirmation.runs_left(self.folder, pair)

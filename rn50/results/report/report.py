@@ -223,6 +223,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ``_system``."""
     systems = [page["score"] for page in pages]
     dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
+    # In the overview a run has the colour of its system. Runs that do not count are left out.
     runs = [(number, run) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
     losses = [plots.Curve(run.losses, number) for number, run in runs]
     schedules = [plots.Curve(page["schedule"], i) for i, page in enumerate(pages) if page["schedule"]]
