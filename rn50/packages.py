@@ -33,6 +33,7 @@ def needed_for(what: str) -> Iterator[None]:
 def hidden(*names: str) -> Iterator[None]:
     """Context in which an import of these modules fails, as if they were not installed."""
     loaded = {name: module for name in names if (module := sys.modules.pop(name, None))}
+    # An import of a name whose entry is None fails.
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
         yield
@@ -59,5 +60,6 @@ def install(name: str) -> str:
 def pinned(name: str) -> str | None:
     """Return NAME==VERSION of a distribution; None if ``VERSIONS`` does not have it."""
     versions = "".join(file.read_text(encoding="utf-8") for file in VERSIONS if file.is_file())
+    # Lines are such as "psutil==7.2.2 \".
     match = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
     return match[0] if match else None

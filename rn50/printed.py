@@ -91,6 +91,7 @@ def paths(record: type) -> dict[str, tuple[str, ...]]:
     for choose in _CHOSEN.get(record, ()):
         values = choose(_Path())
         for value in values if isinstance(values, tuple) else (values,):
+            # An attribute without a key has the last name of its path: ``r.rate.unit`` is printed as "unit".
             chosen.update(value if isinstance(value, dict) else {value._names[-1]: value})
     if chosen:
         return {name: path._names for name, path in chosen.items()}

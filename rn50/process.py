@@ -55,6 +55,7 @@ def python(kind: str, what: str, *arguments: str) -> list[str]:
     The new process does not have the working folder on its path. Otherwise a ``json.py`` in a stranger's
     submission would run in place of Python's own.
     """
+    # -P is new in Python 3.11. An older one has the working folder as the first of its path.
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", kind, what, *arguments]
     run = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
@@ -68,6 +69,7 @@ def keep_working_folder_off_paths() -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(pathlib.Path(__file__).parents[1])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    # multiprocessing starts its processes with these options: -I leaves the working folder off their paths.
     if sys.version_info < (3, 11):  # which does not know PYTHONSAFEPATH
         multiprocessing.util._args_from_interpreter_flags = lambda: ["-I"]  # type: ignore[attr-defined]
 

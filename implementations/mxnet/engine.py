@@ -62,7 +62,7 @@ class MxnetEngine:
         loss.backward()
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
-        for weight, mask in self._masks:
+        for weight, mask in self._masks:  # of ``keep``: pruned weights stay 0
             mx.nd.elemwise_mul(weight, mask, out=weight)
         return loss
 
@@ -113,6 +113,7 @@ class MxnetEngine:
         return mx.nd.from_numpy(shared[:], zero_copy=True)  # makes its argument read-only, so it gets a view
 
     def _format(self) -> BatchFormat:
+        # Half precision is that of the images: only a GPU takes them as float16.
         # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
         precision = before_warm_up(self._config).name
         on_gpu = self.context.device_type == "gpu"
@@ -123,6 +124,7 @@ class MxnetEngine:
         """Return the network with its initial weights."""
         run, data = self._config.run, self._config.data
         fused_relu = run.device == "cpu" and precision == "float32"
+        # True: every layer rounds its weights and inputs as in int8.
         rounds = run.quantization == quantization.NAME
         layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds, data.image_size)
         network = ResNet50(data.classes, data.width, self._config.hyperparameters.bn_gamma_zero, layout)

@@ -62,11 +62,12 @@ def stated(runs: RunSet) -> Evidence | None:
 def stated_over_clock(log: ResultLog) -> float | None:
     """Return the median over the epochs of the ratio of the images/s that a log states after an epoch to
     those of its time stamps. None for a log that states fewer than three."""
-    clock = dict(timing.throughput(log).epochs)
+    clock = dict(timing.throughput(log).epochs)  # epoch -> images/s by its time stamps
     epoch, ratios = None, []
     for event in log.events:
         if event.key == "epoch_stop":
             epoch = epoch_number(event.metadata.get("epoch_num"))
+        # "throughput" has a number as its value, or like "tracked_stats" {"throughput": 2450.3, ...}.
         value = event.value.get("throughput") if isinstance(event.value, dict) else event.value
         rate = finite(value) if event.key in ("throughput", "tracked_stats") else None
         if rate and epoch in clock:
@@ -102,12 +103,16 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
     at most ``MADE_UP``."""
     if not runs.gaps or min(runs.gaps) < 0:
         return None
+    # All in lengths of a run. The deviation is that of an honest gap from the usual one.
     lengths = [(end - begin) / runs.length for begin, end in runs.spans]
     usual = statistics.median(runs.gaps)
     deviation = max(0.002, 0.05 * usual)
     best = 0.0, ""
+    # The last run has no gap after it, so it has no turn.
     for length, gap, log in zip(lengths, runs.gaps, runs.logs, strict=False):
         shorter, longer = 1 - length, gap - usual
+        # Logarithm of the ratio of two bell curves: about the usual gap plus what the run is shorter, and
+        # about the usual gap.
         exponent = ((longer / deviation) ** 2 - ((longer - shorter) / deviation) ** 2) / 2
         if shorter > 0.005 and abs(longer - shorter) < 3 * deviation:
             text = f"{log.path.name} is {shorter:.1%} shorter, and the gap after it longer by as much"
@@ -125,6 +130,7 @@ def hardware(runs: RunSet) -> Evidence | None:
         return None
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
+    # What the images/s are compared with: results of other systems, without those of these very runs.
     rest = [result for result in published.distinct("lars") if images_per_second.system(result) != system]
     model_of_all = _model_of(tuple(result for result in rest if not runs.are_of(result)))
     name = chips.name(model)
@@ -142,6 +148,7 @@ def _rate(log: ResultLog, accelerators: int | None) -> float | None:
     result; None if the log or the number of accelerators does not suffice."""
     if not (log.decisive and log.train_samples and log.minutes and accelerators) or log.train_samples < 0:
         return None
+    # Evaluations count as the images on which a run trains in the same time.
     images = log.decisive.epoch * log.train_samples
     images += len(log.evaluations) * rules.EVAL_SAMPLES / images_per_second.EVALUATION_SPEED
     seconds = 60 * log.minutes - images_per_second.START_UP_SECONDS

@@ -48,7 +48,7 @@ class RunSet:
         the working folder if it is below that."""
         place, here = tree.place(self.folder), pathlib.Path.cwd()
         path = self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder
-        return f"{place.submitter}/{place.system}" if place else str(path)
+        return f"{place.submitter}/{place.system}" if place else str(path)  # submitter: round/organisation
 
     @property
     def logs(self) -> list[ResultLog]:
@@ -70,7 +70,8 @@ class RunSet:
 
     @functools.cached_property
     def shortest_outside(self) -> tuple[float, float]:
-        """The shortest initialisation that is not 0, and the shortest ending of the set, in seconds."""
+        """The shortest initialisation that is not 0, which stands for unknown, and the shortest ending of the
+        set, in seconds."""
         before, after = zip(*self.outside_clock, strict=True)
         return min(filter(None, before), default=0.0), min(after)
 
@@ -82,8 +83,9 @@ class RunSet:
 
     @functools.cached_property
     def spans(self) -> list[tuple[float, float]]:
-        """(begin, end) of each run in seconds since 1970, with its initialisation and ending. One that
-        exceeds the shortest by more than ``_LONGER`` counts as if it were the shortest."""
+        """(begin, end) of each run in seconds since 1970, with its initialisation and ending. An
+        initialisation or ending that exceeds the shortest by more than ``_LONGER`` counts as if it were the
+        shortest; the rest of it falls into the gap beside the run."""
         spans, shortest = [], self.shortest_outside
         most = [seconds + _LONGER * self.length for seconds in shortest]
         for log, outside in zip(self.logs, self.outside_clock, strict=True):
@@ -148,6 +150,7 @@ def not_tested(test: str, why: str) -> Evidence:
 
 def number_of(run: Run) -> int | None:
     """Return the last number in the name of the file of a run; None without one."""
+    # result_12.txt has 12.
     match = re.search(r"(\d+)\D*$", run.file.name)
     return int(match.group(1)) if match else None
 

@@ -37,7 +37,7 @@ def record_sets(config: Config) -> dict[str, tuple[Path, Path, int, str]]:
 def check(config: Config, needed: Sequence[str] = FILES) -> None:
     """Check that the ``needed`` files of the data set of ``config`` exist, are not empty, and that no index
     is too short for the configured number of records. Opens no file. Raises ``UserError``."""
-    scale = -(-config.data.image_size // _CROP_SIDE)
+    scale = -(-config.data.image_size // _CROP_SIDE)  # rounded up
     demo = f"rn50 demo-data --scale {scale}" if scale > 1 else DEMO
     check_files(Path(config.data.folder), IMAGENET if config.is_imagenet else demo, needed)
     for _, idx, samples, variable in record_sets(config).values():
@@ -107,6 +107,7 @@ def find_bad_record(
                 if not suspects and time.monotonic() > deadline:
                     return None
                 header, image = reader.read(position)
+                # A suspect without a damage that shows here still does not decode for the input library.
                 damage = damage_of(image, decode=bool(suspects)) or ("does not decode" if suspects else None)
                 if fault := label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None):
                     return reader.named(position, fault)

@@ -57,6 +57,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
     ``what`` is the label of the progress bar. With ``confusion`` the confusion of classes is counted too.
     Raises UserError as ``inputs`` does, or if a logit is not finite.
     """
+    # To ``seconds``, ``predictions`` appends those of each batch.
     run, seconds, total = model_file.logits_function(model, THREADS), [0.0], config.data.eval_samples
 
     def predictions() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -77,7 +78,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
 
 
 def batches(config: Config, split: Split) -> NumpyBatches:
-    """Return the batches of a split from the pipeline of a run with one rank."""
+    """Return the batches of a split from the pipeline of a run with one rank, whose seed is 0."""
     return NumpyBatches(config, split, SimpleNamespace(rank=0, size=1), 0, ON_CPU)
 
 
@@ -113,6 +114,7 @@ def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndar
     """Yield batches of one decoded image, uint8 (1, H, W, 3) of its original size, and its label, for a model
     with preprocessing. Threads decode images ahead."""
     records = RecordSet(config, split, 1)
+    # Nothing is cropped, so nothing is drawn: the seed (0) and the pass (0 in ``Drawn``) do not matter.
     decoded = _DecodedRecords(config, split, records.rec, records.idx, 0)
     with ThreadPoolExecutor(THREADS) as executor:
         indices = (Drawn(0, position) for position in range(records.samples))

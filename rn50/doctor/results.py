@@ -23,25 +23,26 @@ hundred kilobytes; but with less free space than this, something else is about t
 
 
 def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of the folder of ``result_file``, the next result of the campaign of ``config``."""
+    """Yield the diagnoses of the folder of ``result_file``, the next result of the campaign of ``config``:
+    free space, and whether the logs that are there already are of runs of this configuration that ended."""
     yield _free_space(result_file)
-    kept = sorted(result_file.parent.glob("result_*.txt"))
-    for file in kept:
+    logs = sorted(result_file.parent.glob("result_*.txt"))
+    for file in logs:
         fault = _fault(file)
         if fault is not None:
             remedy = f"move {file} away, and the same command makes that run again"
             yield Diagnosis(FAILURE, "results", fault, remedy)
-    different = _different(kept, config)
+    different = _different(logs, config)
     if different:
         text = f"{result_file.parent} has runs of another configuration: {different}"
         remedy = "move them away, or set what they had; rn50 run -o or RESULTS names another folder"
         yield Diagnosis(FAILURE, "results", text, remedy)
 
 
-def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
-    """Return how variables and commit of the runs with the logs ``kept`` differ from those of ``config`` and
+def _different(logs: Sequence[pathlib.Path], config: Config) -> str:
+    """Return how variables and commit of the runs with these ``logs`` differ from those of ``config`` and
     this code, in words; empty: they are equal."""
-    runs = {log.name: sidecar.read(log) for log in kept}
+    runs = {log.name: sidecar.read(log) for log in logs}
     env = config.as_environment()
     runs["the next run"] = {"variables": env, "commit": software.commit()}
     facts = [  # empty for a log without a JSON file beside it

@@ -37,8 +37,8 @@ def of_run(config: Config) -> list[str]:
 
 
 def first_of(config: Config, counts: Sequence[int]) -> list[list[str]]:
-    """Return for each count the names of so many machines, the first of the run. Raises UserError as
-    ``of_run`` does for the largest count."""
+    """Return for each count the names of so many machines, the first of the run, for measurements on
+    different numbers of them. Raises UserError as ``of_run`` does for the largest count."""
     names = of_run(config.replaced(DGXNNODES=max(counts)))
     return [names[:count] for count in counts]
 
@@ -64,6 +64,7 @@ def expand(nodelist: str) -> list[str]:
     ``scontrol show hostnames`` does the same, but containers do not have it.
     """
     names: list[str] = []
+    # Split at commas outside of brackets, then each entry into texts and bracketed ranges: "a", "1-2,05".
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         heads = [""]  # beginnings of the names of this entry, which the loop makes longer
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):

@@ -18,7 +18,8 @@ from rn50.machine.sources import HERE, Sources
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
 """Environment variables of NVIDIA's container images."""
 _DISKS = {r"nvme\d+n\d+": "NVMe SSD", r"x?vd[a-z]+": "virtual disk", r"sd[a-z]+": "SSD"}
-"""Pattern of the kernel's name of a disk -> kind of the disk."""
+"""Pattern of the kernel's name of a disk (nvme0n1; vda, xvda; sda) -> kind of the disk. An "SSD" that rotates
+is a hard disk."""
 
 
 def read(source: Sources = HERE) -> dict[str, str]:
@@ -32,6 +33,7 @@ def read(source: Sources = HERE) -> dict[str, str]:
     fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     fields["host_networking"] = _networking(source, machine)
     kernel = source.text("proc/sys/kernel/osrelease")
+    # As in PRETTY_NAME="Ubuntu 22.04.4 LTS".
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
     fields["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
     versions = (*_VERSIONS, *container_variables())
@@ -46,6 +48,7 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
     counts = [properties.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")]
     sockets, cores, threads = counts if all(map(str.isdigit, counts)) else ("", "", "")
     fastest = re.fullmatch(r"[\d.]+", properties.get("CPU max MHz", ""))
+    # As in "Intel(R) Xeon(R) CPU @ 2.20GHz".
     in_name = re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
     frequency = in_name[1] if in_name else ""
     caches = {key.removesuffix(" cache"): properties[key] for key in properties if key.endswith(" cache")}
@@ -120,6 +123,7 @@ def _confined(machine: Machine, limits: cgroup.Limits) -> str:
     """Return the CPUs and the memory that the control group allows a run, in words; "" if it allows all of
     the machine."""
     parts = []
+    # The CPUs that it may run on, and the time of so many CPUs that it may use: the fewer count.
     cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
     if cpus < machine.online:
         parts.append(f"{cpus:g} of {machine.online} CPUs")

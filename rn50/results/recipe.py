@@ -26,15 +26,18 @@ def of_log(log: ResultLog) -> Recipe:
     for event in log.events:
         logged.setdefault(event.key, event.value)
     optimizer = logged.get("opt_name")
+    # ``row.end`` is the end of the hyperparameter's log key, without the optimizer's name before it.
     values = {name: _value(logged, optimizer, row.end) for name, row in HYPERPARAMETERS.items()}
     if values["label_smoothing"] is None and log.label_smoothing:
-        values["label_smoothing"] = log.label_smoothing[1]
+        values["label_smoothing"] = log.label_smoothing[1]  # behind its line number
     values |= {"optimizer": optimizer, "global_batch_size": log.global_batch_size}
     return _in_epochs(values, log.train_samples or rules.TRAIN_SAMPLES)
 
 
 def _value(logged: Mapping[str, Any], optimizer: Any, end: str) -> Any:
     """Return the logged value of the hyperparameter whose key ends in ``end``; None without one."""
+    # The first that is logged counts: lars_opt_momentum or lars_momentum with LARS, then momentum and
+    # opt_momentum, then the key of any other optimizer, such as sgd_opt_momentum.
     keys = [f"{optimizer}_opt_{end}", f"{optimizer}_{end}", end, f"opt_{end}"]
     keys += sorted(key for key in logged if key.endswith(f"_opt_{end}"))
     return next((logged[key] for key in keys if logged.get(key) is not None), None)
@@ -50,6 +53,7 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
     if not batch_size:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
     epoch_steps = train_samples / batch_size
+    # Steps of an epoch: exact, with its last, partly filled step, and without it.
     counts = (epoch_steps, math.ceil(epoch_steps), math.floor(epoch_steps))
     fitting = (count for count in counts if count >= 1 and abs(math.remainder(steps, count)) <= 1)
     epochs = next((round(steps / count) for count in fitting), steps / epoch_steps)
@@ -91,6 +95,7 @@ def of_point(point: Mapping[str, Any]) -> Recipe:
 def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float]]:
     """Return about 200 points (epoch, learning rate) of a run of ``epochs``. Return none if the recipe lacks
     a value or its schedule is not that of ``rn50.benchmark.schedule``."""
+    # The schedule has the values that the rules fix; epsilon has no part in it.
     fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
     warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
     if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:

@@ -17,8 +17,8 @@ from rn50.settings.config import Config
 from rn50.terminal import Terminal
 
 PROGRESS = "RN50_TELL_PROGRESS"
-"""Environment variable that ``rn50 run`` sets: rank 0 prints a line per ``EpochProgress`` in place of a
-bar."""
+"""Environment variable that ``rn50 run`` sets: rank 0 prints a line per ``EpochProgress`` in place of a bar,
+from which ``rn50 run`` draws its view of all runs."""
 CURVES = "RN50_TENSORBOARD"
 """Environment variable with the folder of ``rn50 run --tensorboard``; each run has a subfolder in it."""
 _MARK = "rn50 progress "
@@ -118,6 +118,7 @@ class LiveDisplay(Display):
 
     def epoch_begins(self, epoch: int) -> None:
         self._epoch, self._epoch_begin = epoch, time.monotonic()
+        # The clock of the remaining time begins with training, not with the initialisation.
         if epoch == 1:
             self._begin = self._epoch_begin
             self._progress.start_task(self._task)

@@ -28,7 +28,7 @@ def chosen(config: Config) -> str:
 def prepare(config: Config, batch_format: BatchFormat) -> None:
     """Import, compile and start what ``open_batches`` needs, without opening the data set. Raises UserError
     if a package is missing."""
-    _batches(config)
+    _batches(config)  # imports the class and what it needs; ``open_batches`` uses it
     if chosen(config) == "dali":
         dali.prepare(config, batch_format)
 
@@ -51,4 +51,5 @@ def _batches(config: Config) -> Any:
         return frameworks.module(framework, "dali_batches").DaliBatches
     except UserError as error:
         remedy = f"{frameworks.traits(framework).install(config.run.device)}, or set INPUT_LIBRARY=auto"
+        # The cause is the ImportError, which says what is missing.
         raise UserError("INPUT_LIBRARY=dali", error.__cause__, remedy) from error

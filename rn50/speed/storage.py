@@ -92,6 +92,7 @@ class TrainingFile:
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
         for place in places:
             try:
+                # Reads 1 byte if it is in memory; else raises BlockingIOError and reads nothing.
                 resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
             except BlockingIOError:
                 continue
@@ -156,6 +157,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
         progress = stack.enter_context(counting("reading"))
         done = 0
         for round_ in range(rounds):
+            # Every second round measures the folders in reverse order.
             for file, row in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
                     with files.errors_of(file.path, "look at the storage and its log"):
@@ -198,7 +200,7 @@ def rows(measured: Sequence[ReadFolder]) -> list[Row]:
     for kind in KINDS:
         values = [measurement.bytes_per_second[kind] for measurement in measured]
         speed = [rates.of_rounds(rounds) for rounds in values]
-        compared = rates.compare(*reversed(values)) if len(values) == 2 else None
+        compared = rates.compare(*reversed(values)) if len(values) == 2 else None  # second over first
         table.append(Row(kind, speed, [measured[0].bytes / rate.median for rate in speed], compared))
     return table
 
@@ -232,10 +234,11 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     for remark in filter(None, (measurement.remark for measurement in measured)):
         console.print(remark)
     if two:
+        # Fewer rounds than ``rates.ROUNDS`` show no difference.
         rounds = max(len(first.bytes_per_second[KINDS[0]]), rates.ROUNDS)
         shown = f"shown where {rounds} rounds all favour one folder"
         console.print(f"difference: what DIR2 costs or saves an epoch; {shown}")
-    cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])
+    cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])  # sequential, of the first folder
     times = f"in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially)"
     waits = "training waits only where that is longer than it computes: rn50 bench input"
     console.print(f"from DIR an epoch is read {times}; {waits}")

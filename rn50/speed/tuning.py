@@ -119,8 +119,10 @@ class Tuner:
         """Search, compare the best configuration with the initial one, and return the outcome."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(setting.values) - 1 for setting in self._settings)
+            # A trial measures two configurations a round.
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = [True]
+            # Try all settings again while one of them helped. Out of time, every trial returns False at once.
             while any(helped):
                 helped = [self._tune(setting, steps) for setting in self._settings]
                 helped += [self._try(change, steps) for change in input_settings.together(self._best)]
@@ -133,7 +135,8 @@ class Tuner:
         return elapsed
 
     def _steps(self, seconds: float, measurements: int) -> int:
-        """Return how many steps each of ``measurements`` measurements can time if all take ``seconds``."""
+        """Return how many training steps each of ``measurements`` measurements can time if all together take
+        ``seconds``."""
         return self._meter.steps(self._best_input, seconds / measurements)
 
     def _tune(self, setting: Setting, steps: int) -> bool:
@@ -148,6 +151,7 @@ class Tuner:
         helped = False
         for value in values:
             both = (self._best, input_settings.changed(self._best, {setting.field: value}))
+            # A value without effect, before or after the change, is not tried, nor are those behind it.
             in_effect = all(input_settings.in_effect(config, setting) for config in both)
             if not in_effect or not self._try({setting.field: value}, steps):
                 break
@@ -162,6 +166,8 @@ class Tuner:
         if pair in self._compared:
             return False
         begin = self._elapsed()
+        # The clock of rank 0 decides for all. A trial begins only if one as long as the longest would end in
+        # time.
         self._in_time = bool(self._meter.broadcast(int(begin + self._longest_trial < self._search_seconds)))
         if not self._in_time:
             return False
@@ -178,6 +184,7 @@ class Tuner:
             candidate = self._meter.open(config.input_pipeline)
         except (UserError, RuntimeError) as error:  # such as: its buffers do not fit the memory
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # If one rank cannot open the pipeline, no rank measures it.
         if self._meter.sum_over_ranks(float(candidate is None)):
             self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
             return False
@@ -208,6 +215,7 @@ class Tuner:
         # them.
         self._best_input = self._meter.open(self._best.input_pipeline)
         synthetic = self._meter.open(None)
+        # Both configurations, with a first round that does not count, and the three inputs below.
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
         steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None

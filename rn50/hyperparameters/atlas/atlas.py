@@ -80,6 +80,7 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     of_other_tasks = [row for row, label in labelled if label]
     colours = rows.series(published_rows)
     script = _SCRIPT.read_text(encoding="utf-8")
+    # The page allows this very script by its hash, and no other.
     digest = hashlib.sha256(script.encode()).digest()
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
@@ -106,6 +107,7 @@ def _references() -> list[Reference]:
     ruleset = rules.RULESETS[-1]
     points = recipe.convergence_points(ruleset)
     references = []
+    # The same points by the same keys, with the mean that the checker computes from their epochs.
     for key, point in rcp.reference().rcp_data.items():
         name, epochs = f"rcp/{ruleset}/{point['BS']}", point["Epochs to converge"]
         references.append(Reference(name, recipe.of_point(points[key]), epochs, point["RCP Mean"]))
@@ -113,8 +115,8 @@ def _references() -> list[Reference]:
 
 
 def _figures(plotted: Sequence[Row], colours: dict[str, int], curve: Sequence[Reference]) -> dict[str, str]:
-    """Return field of the y axis -> SVG, for each of ``_CHARTS`` that has a point. The chart of the epochs
-    also has the reference convergence points of ``curve``."""
+    """Return field of the y axis -> SVG of a chart of the rows ``plotted``, for each of ``_CHARTS`` that has
+    a point. The chart of the epochs also has the reference convergence points of ``curve``."""
     ranges = [(reference.point, min(reference.epochs), max(reference.epochs)) for reference in curve]
     figures = {}
     for x, y, label in _CHARTS:

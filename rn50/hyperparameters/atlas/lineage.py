@@ -11,6 +11,7 @@ from rn50.results.compare import Split
 from rn50.results.published import PublishedResult
 
 Pair = tuple[Row, PublishedResult]
+"""A row of the atlas's table, and the result that it shows. Pairs come in the order of rounds."""
 
 
 class Step(NamedTuple):
@@ -49,8 +50,10 @@ class Taken(NamedTuple):
 def histories(pairs: Iterable[Pair]) -> list[History]:
     """Return the history of each system with new runs in at least two rounds, that with the largest gain
     first."""
+    # (organisation, board, accelerators) -> round -> the row with the fewest minutes in it
     groups: dict[tuple[str, str, int], dict[str, Row]] = {}
     for row, _ in pairs:
+        # Runs that were published before (``first_logs``) are not new.
         if not row.accelerators or not row.board or not row.minutes or row.first_logs:
             continue
         rounds = groups.setdefault((row.organisation.lower(), row.board, row.accelerators), {})
@@ -74,6 +77,7 @@ def taken(pairs: Sequence[Pair]) -> list[Taken]:
     rows = {result.name: row for row, result in pairs}
     shared = []
     for recipe, group in published.by_recipe(result for _, result in pairs).items():
+        # A group is in the order of rounds, so its first result is of the first round.
         first = [result for result in group if result.round == group[0].round]
         owners = {result.organisation.lower() for result in first}
         after = (result for result in group if result.round > group[0].round)

@@ -71,6 +71,7 @@ class EpochModel:
         hyperparameters; None: those that are usual at this batch size."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
+        # The reference comes behind the published results, in ``_differences`` too: as three entries.
         number = len(_REFERENCE_SPREAD)
         weights = np.append(weights, np.full(number, Weights.reference / number))
         if recipe is not None:
