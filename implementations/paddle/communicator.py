@@ -29,7 +29,7 @@ class Distributed(MessageRanks):
     WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
     """
 
-    errors = (RuntimeError, OSError)
+    errors = (RuntimeError, OSError)  # of the library after a rank is lost
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -49,6 +49,7 @@ class Distributed(MessageRanks):
             with self.lost_rank_named():
                 distributed.init_parallel_env()
         except ValueError as error:
+            # In Paddle's message if another process has the port of rank 0.
             if "Bind network" not in str(error):
                 raise
             port, remedy = process.environment()["PADDLE_MASTER"], "set MASTER_PORT to a free one"
@@ -61,7 +62,8 @@ class Distributed(MessageRanks):
         return tensor.numpy()
 
     def _all_reduce_of(self, values: int) -> Callable[[], None]:
-        """Return a function that all-reduces ``values`` zeros and waits for the device."""
+        """Return a function that all-reduces ``values`` zeros and waits for the device. The base class times
+        it."""
         tensor = paddle.zeros([values])
 
         def all_reduce() -> None:
@@ -85,7 +87,7 @@ class Distributed(MessageRanks):
 def _rendezvous(ranks: LocalRanks) -> dict[str, str]:
     """Return the environment variables that ``init_parallel_env`` reads, for ranks that our launcher has
     started on one machine. Rank 0 chooses a free port and broadcasts it."""
-    with socket.socket() as free:
+    with socket.socket() as free:  # it holds the port until all ranks know it
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1] if ranks.rank == 0 else 0
         (port,) = ranks.all_reduce(np.array([port]))  # all other ranks add 0

@@ -27,9 +27,11 @@ class Sgd:
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts(parameters)
+        # Number of rows of each parameter.
         rows = torch.tensor([*begins, end], device=weights.device).diff() // ALIGNMENT
         self._owner = torch.repeat_interleave(rows)  # index of the parameter of each row
         decay = torch.zeros(self._count, device=weights.device)
+        # In ``Flat`` the parameters with weight decay come first, so that slices select them.
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
         self._learning_rate, self._samples = (

@@ -29,14 +29,15 @@ class ReferencePoint(NamedTuple):
 @functools.cache
 def points() -> tuple[ReferencePoint, ...]:
     """Return the points in the order of their batch sizes, without those that the official checker prunes."""
-    pruned = rcp.reference().pruned_rcp_data.values()
-    by_size = sorted((point["BS"], point["Epochs to converge"]) for point in pruned)
+    remaining = rcp.reference().pruned_rcp_data.values()  # the data after the pruning
+    by_size = sorted((point["BS"], point["Epochs to converge"]) for point in remaining)
     return tuple(ReferencePoint(size, statistics.mean(runs), min(runs), max(runs)) for size, runs in by_size)
 
 
 @functools.lru_cache(maxsize=4096)
 def interpolated(batch_size: int) -> ReferencePoint:
     """Return the point of the curve at a batch size."""
+    # The curves of the means, the fewest and the most epochs.
     sizes, *curves = zip(*points(), strict=True)
     return ReferencePoint(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 

@@ -40,7 +40,9 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     prints the reason.
     """
     environ, source = config.environ(), config.run.power
+    # Under srun ``job.py`` runs once for each rank. Only the first one on a machine measures.
     is_first_on_machine = environ.get("SLURM_LOCALID", "0") == "0"
+    # Raises UserError if the power cannot be measured, but for POWER=auto returns the reason.
     impossible = power.refuse_impossible(source) if is_first_on_machine else ""
     if impossible:
         say(f"POWER={source}: {impossible}", err=True)
@@ -75,7 +77,7 @@ def main(source: str, file: pathlib.Path) -> None:
     lines: list[str] = []
     meter: PowerMeter | None = None
     if source.startswith(FILE):
-        path, _ = power.meter_file(source)
+        path, _ = power.meter_file(source)  # without the milliseconds by which the meter's clock is ahead
         size = path.stat().st_size
         about = {SOURCES: "a meter", "file": path.name, LEFT_OUT: ""}
     else:
@@ -83,6 +85,7 @@ def main(source: str, file: pathlib.Path) -> None:
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter = PowerMeter(readable)
     begin_ms = now_ms()
+    # ``running`` waits for this line. The ranks start when it comes.
     print("ready", flush=True)
     try:
         stop_signal = None
@@ -91,6 +94,7 @@ def main(source: str, file: pathlib.Path) -> None:
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:
+            # From byte ``size`` on: what the file held then is of the time before the run.
             readings, other_lines = power.read_meter(source, size)
             lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= now_ms()]
             outcome = f"{counted(len(lines), 'reading')} in this run, {counted(other_lines, 'other line')}"

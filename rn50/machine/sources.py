@@ -1,5 +1,5 @@
-"""``Sources``, from which this room reads its facts about a machine: the files below a root folder, commands,
-and the environment. Tests pass those of another machine."""
+"""``Sources``, from which ``rn50/machine`` reads its facts about a machine: the files below a root folder,
+commands, and the environment. Tests pass those of another machine."""
 
 import contextlib
 import pathlib
@@ -20,8 +20,9 @@ TIME_LIMIT_S, LARGEST_OUTPUT = 20, 4 << 20
 
 
 def run(argv: Sequence[str]) -> tuple[int, str]:
-    """Run a command on this machine, with its messages in English. Return its exit status and its output, or
-    a status above 123 and the reason why there is no output."""
+    """Run a command on this machine, with its messages in English. Return its exit status and its output
+    (standard output and error together), or a status of 124 (too slow) or 126 and the reason why there is no
+    output."""
     limited = f'ulimit -f {LARGEST_OUTPUT >> 9}; exec env LC_ALL=C "$@"'  # ulimit counts 512 bytes
     try:
         with tempfile.TemporaryFile() as out:  # a file, because ulimit does not limit a pipe

@@ -104,6 +104,7 @@ class NewConfig:
         ]
 
 
+# Keys of --json, in this order.
 prints(
     NewConfig,
     lambda r: (r.name, r.machine, r.framework, r.cautions, r.findings, r.values),

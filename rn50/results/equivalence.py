@@ -55,7 +55,7 @@ def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equ
     change = statistics.mean(our_logs) - statistics.mean(claimed_logs)
     error, freedom = _error(claimed_logs, our_logs)
     half_width = _t_quantile((1 + CONFIDENCE) / 2, freedom) * error if error else 0.0
-    most = math.log1p(margin) * (1 + 1e-9)
+    most = math.log1p(margin) * (1 + 1e-9)  # so that a ratio of just the margin is within it despite rounding
     verdict = UNDECIDED
     if abs(change) + half_width <= most:
         verdict = EQUIVALENT
@@ -100,10 +100,12 @@ def _more_runs(first: Sequence[float], second: Sequence[float], distance: float)
 
     def decides(more: int) -> bool:
         error, freedom = _error(first, second, len(second) + more)
+        # (1 + POWER) / 2 leaves half of the probability not to decide to each end of the interval.
         quantiles = _t_quantile((1 + CONFIDENCE) / 2, freedom) + _t_quantile((1 + POWER) / 2, freedom)
         return quantiles * error <= distance
 
     numbers = range(1, MOST_RUNS)
+    # ``decides`` is False for the first numbers and True from some number on.
     position = bisect.bisect_left(numbers, True, key=decides)
     return numbers[position] if position < len(numbers) else None
 
@@ -112,4 +114,5 @@ def _t_quantile(probability: float, freedom: float) -> float:
     """Return a quantile of Student's t distribution."""
     from scipy.special import stdtrit
 
+    # ``freedom`` is infinite if the values of each set are all equal.
     return float(stdtrit(min(freedom, 1e6), probability))

@@ -29,6 +29,7 @@ def _moving(runs: Sequence[Run]) -> list[str]:
     epoch, which warms up, does not count. The time of an epoch is without evaluations."""
     extremes = []  # (slowest / fastest, slowest, fastest, name) of each run
     for run in runs:
+        # Pairs of (epoch, images/s).
         if rates := [rate for _, rate in timing.throughput(run.log).epochs[1:]]:
             extremes.append((min(rates) / max(rates), min(rates), max(rates), run.file.stem))
     ratio, slowest, fastest, name = min(extremes, key=lambda item: item[0], default=(1.0, 0.0, 0.0, ""))

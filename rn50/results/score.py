@@ -53,6 +53,7 @@ class RunScore(Run):
         return self.log.minutes
 
 
+# Keys of --json, in this order.
 prints(
     RunScore,
     lambda r: ({"file": r.log.path}, r.log.seed, r.epochs, r.accuracy, r.log.status),

@@ -54,7 +54,7 @@ class Variable:
 
     def is_read(self, values: Mapping[str, Any]) -> bool:
         """Return True if a run with these ``values`` of other variables, by name, reads this variable.
-        ``only_with`` decides."""
+        ``only_with`` decides; a variable that ``values`` lacks counts as if it had the value required."""
         return all(values.get(other, required) == required for other, required in self.only_with.items())
 
     def read(self, value: str) -> Any:

@@ -47,6 +47,7 @@ def to_try(config: Config, cores: int) -> list[Setting]:
     whole_images = changed(config, {"roi_decode": False})  # a cache has an effect only on whole images
 
     def has_effect(setting: Setting) -> bool:
+        # Not of 0 and False, which turn a feature off: ``why_no_effect`` takes that for an effect everywhere.
         candidates = (changed(whole_images, {setting.field: value}) for value in setting.values if value)
         return any(in_effect(candidate, setting) for candidate in candidates)
 

@@ -44,13 +44,14 @@ class Overlap(NamedTuple):
     def hidden(self) -> Share:
         """Share of the shorter of both times an image, of input and step, that passes while the other runs:
         about 1 if both run at the same time, 0 if each waits for the other."""
-        seconds_alone = 1 / self.input, 1 / self.step
+        seconds_alone = 1 / self.input, 1 / self.step  # an image
         return (sum(seconds_alone) - 1 / self.together) / min(seconds_alone)
 
     @property
     def hold_each_other_up(self) -> bool:
         """True if training on real data was slower than input and step alone in every round, by more than
         ``LOST``."""
+        # ``shown``: at least five rounds, and all of them find one side faster.
         return self.of_slower.shown and self.lost > LOST
 
     @property
@@ -76,6 +77,7 @@ class Overlap(NamedTuple):
         return f"{alone}, together {self.together:,.0f}: {loss}"
 
 
+# Keys of --json, in this order.
 prints(
     Overlap,
     lambda r: (r.input, r.step, r.together, r.of_slower, r.lost, r.hidden),

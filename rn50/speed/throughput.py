@@ -103,6 +103,7 @@ class Facts(NamedTuple):
     """Parts of a step that are timed."""
 
 
+# Names and order of the facts in the report and in ``PLAIN``.
 prints(
     Facts,
     lambda r: (r.machine, r.accelerator, r.device, r.versions, r.commit, r.task),
@@ -248,6 +249,7 @@ class Bench:
         )
 
 
+# Keys of ``PLAIN``.
 prints(Bench, lambda r: (r.command, r.facts, {"cells": r.measured}))
 
 

@@ -19,8 +19,8 @@ from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
-"""Entry "tuned" of the header, from an earlier search: a line "#   tuned       by `rn50 tune input`: ...", and
-the lines that continue it, whose text begins in the same column."""
+"""Entry "tuned" of the header, from an earlier search: a line "#   tuned       by `rn50 tune input`: ...",
+and the lines that continue it, whose text begins in the same column."""
 _HEADER = re.compile(r"\A(?:#.*\n)*")
 """The comment at the beginning of a file."""
 

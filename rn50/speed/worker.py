@@ -24,6 +24,7 @@ DURATION_LINE = "timing takes about"
 _MARK = "rn50 measured "
 """Beginning of the line with the result."""
 _NO_MEMORY = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
+"""Words for too little memory that the two patterns of ``rn50.process`` lack."""
 
 
 class JobReport(NamedTuple):
@@ -58,6 +59,7 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     KeyboardInterrupt if Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
+    # The hidden verb ``rn50 rank``; paths among the arguments become texts.
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
     command, prepare = python("-m", "rn50", *verb), process.ask_to_end_with_parent()
     text = ""
@@ -71,7 +73,7 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     status = job.returncode
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
-    # This process may ignore the signal itself, if a script started it with &.
+    # The job has ended by Ctrl-C. This process may ignore the signal itself, if a script started it with &.
     if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if status == 0 and reported:
@@ -80,7 +82,8 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
 
 
 def failure(status: int, text: str) -> str:
-    """Return why a job that printed ``text`` has ended with this exit status, in one line."""
+    """Return why a job that printed ``text`` has ended with this exit status, in one line: too little memory,
+    else its first error line ("rn50: ..."), else the signal or the exit status."""
     if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _NO_MEMORY)):
         return OUT_OF_MEMORY
     if message := re.search("^rn50: (.+)$", text, re.MULTILINE):

@@ -22,6 +22,8 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     """
     confusion = counts.confusion
     assert confusion is not None
+    # Rows of the confusion are the classes of the labels, columns the predicted classes. A class may have no
+    # image: its row is all 0, and divided by 1.
     images_of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     points = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
     template = templates.in_folder_of(__file__).get_template("page.html.j2")

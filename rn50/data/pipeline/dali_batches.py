@@ -54,6 +54,7 @@ class DaliBatches(Batches):
         try:
             return self._copied(prepared, index)
         except (AssertionError, RuntimeError):
+            # The copy fails if a record has several labels. The shape of each record's labels tells.
             if any(tuple(shape) != (1,) for shape in prepared[1].shape()):  # of the labels
                 fault = "it holds records of several labels, and a run takes one; pack the file again"
                 raise self._set.fault(fault) from None

@@ -78,6 +78,10 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
         return False, (f"{CRASHED} {last}",)
+    # One "WARNING -  " begins all messages, and a line of 30 dashes separates them:
+    # WARNING -  Required EXACTLY_ONE occurrence of 'seed' but found 0
+    # ------------------------------
+    # Failed checks for eval_accuracy
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
@@ -88,6 +92,7 @@ def print_table(verdicts: Sequence[CheckerVerdict], console: Terminal) -> None:
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}
     headings = ("file", *rulesets)
+    # In the order of ``check``: the verdicts on a file are neighbours.
     for folder, of_folder in itertools.groupby(verdicts, key=lambda verdict: verdict.file.parent):
         console.print(str(folder), style="italic")
         rows = table(headings, headings)

@@ -15,9 +15,12 @@ from collections.abc import Callable
 from rn50.settings.shell.statements import NotPlainError
 
 _NUMBER = r"0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,18}|0"
+"""Hexadecimal or decimal number; not 010, which is octal in bash and an error in Python."""
 _PLAIN = re.compile(rf"(?:(?:{_NUMBER})(?!\w)|[A-Za-z_]\w*|[-+*/%()\s])*", re.ASCII)
+"""Numbers, names, operators, parentheses and white space: ``(BATCHSIZE * DGXNGPU + 7) / 8``."""
 _NAME = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 _OTHER_OPERATORS = re.compile(r"\+\+|--|\*\*|//")
+"""Pairs of characters of ``_PLAIN`` that are other operators in bash or in Python."""
 _LONGEST = 200
 """Most characters of an expression. The limit also bounds the depth of ``_value``'s recursion."""
 _OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
@@ -41,6 +44,7 @@ def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
         raise NotPlainError(f"has arithmetic that is not read: {expression[:40]}")
 
     def number(name: re.Match[str]) -> str:
+        """Return the value of a variable as text in parentheses, for its name in the expression."""
         value = value_of(name.group()).strip() or "0"
         if not re.fullmatch(f"-?(?:{_NUMBER})", value):
             raise NotPlainError(f"has {name.group()}, which is not a plain whole number, in the arithmetic")
@@ -62,5 +66,5 @@ def _value(node: ast.expr) -> int:
     elif isinstance(node, ast.BinOp):
         value = _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
     else:
-        raise SyntaxError("a call")
+        raise SyntaxError("a call")  # such as 2(3), or empty parentheses; no name is left
     return (value + 2**63) % 2**64 - 2**63
