@@ -123,6 +123,7 @@ class MxnetEngine:
     def _network(self, precision: str) -> Any:
         """Return the network with its initial weights."""
         run, data = self._config.run, self._config.data
+        # True: batch norm and ReLU are one operator, which exists only here.
         fused_relu = run.device == "cpu" and precision == "float32"
         # True: every layer rounds its weights and inputs as in int8.
         rounds = run.quantization == quantization.NAME

@@ -66,6 +66,7 @@ class Claim(NamedTuple):
         if models:
             return all(description.get(name) == saved[name] for name in models)
         here = {gpu.name for gpu in machine.gpus}
+        # The name of the claim's accelerator where a GPU here is spelt as one of its kind, else None.
         alike = [chips.among([chips.name(self.accelerator)], model) for model in here]
         return len(machine.gpus) == self.accelerators and all(alike)
 
@@ -114,7 +115,9 @@ def _claim_of_logs(name: str, path: pathlib.Path) -> Claim:
     if any(run.is_cut for run in runs):
         problem = "its epochs were cut short by BENCHMARK_STEPS, so it claims nothing"
         raise UserError(name, problem, "name a result of whole epochs")
+    # Raises UserError for a run of another configuration than the first that saved one, or a copy of another.
     counted.refuse_others(finished, saved.get("variables", {}))
+    # What the run saved of its machine, else the description beside the results in a published tree.
     facts = saved.get("system") or tree.described(runs[0].file.parent)
     model = facts.get("accelerator_model_name") or facts.get("host_processor_model_name")
     return _claim(

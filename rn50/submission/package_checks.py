@@ -31,7 +31,7 @@ passed = SeedChecker(sys.argv[3]).check_seeds(logs)
 logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
 """Code that runs the seed checker, which is no program of its own, on the logs in the folder of its first
-argument."""
+argument. The third is the ruleset; the second is ``_Checker.option``."""
 # Lines of checkers are LEVEL - TEXT, as in "INFO - CHECKS FAILED.".
 _PASSED = re.compile(
     "INFO - (ALL CHECKS PASSED.|.*RCP test PASSED|PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !|SEEDS PASSED|"
@@ -209,6 +209,7 @@ def check_tree(
         official = [entry for entry in official if not entry[1].message.endswith(_MIXED_SIZES_CRASH)]
     rulesets_of: dict[Finding, list[str]] = {}  # finding -> rulesets under which it is made
     for ruleset, finding in official:
+        # All other findings under the same ruleset.
         others = [other for under, other in official if under == ruleset and other is not finding]
         only_warnings = others and all(other.severity == WARNING for other in others)
         # The package checker runs the other checkers, so its finding is no more severe than theirs, unless it

@@ -62,7 +62,7 @@ _HERE = re.compile(
 slash. Examples: ``$(dirname $BASH_SOURCE)/``, ``$(cd $(dirname ${BASH_SOURCE[0]}) >/dev/null && pwd)/``,
 ``${BASH_SOURCE%/*}/``."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""Relative path without ``..``, which stays in its folder or below."""
+"""Relative path without ``..``, which stays in its folder or below: ``common.sh``, ``parts/lars.sh``."""
 _ELSEWHERE = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
