@@ -85,7 +85,7 @@ class LiveDisplay(Display):
         self._epochs = config.evaluation_epochs[-1]
         self._target = config.run.target_accuracy
         self._begin = self._epoch_begin = time.monotonic()
-        self._epoch = 0
+        self._epoch = self._resumed_after = 0
         self._top1: float | None = None
         self._progress = bars.Progress(
             TextColumn("epoch {task.fields[epoch]:>2}/" + str(self._epochs)),
@@ -117,11 +117,13 @@ class LiveDisplay(Display):
         self._console.print(line)
 
     def epoch_begins(self, epoch: int) -> None:
-        self._epoch, self._epoch_begin = epoch, time.monotonic()
-        # The clock of the remaining time begins with training, not with the initialisation.
-        if epoch == 1:
-            self._begin = self._epoch_begin
-            self._progress.start_task(self._task)
+        self._epoch_begin = time.monotonic()
+        # The clock of the remaining time begins with the first epoch that this process trains: not with the
+        # initialisation, and in a resumed run not with epoch 1.
+        if not self._epoch:
+            self._begin, self._resumed_after = self._epoch_begin, epoch - 1
+            self._progress.reset(self._task, completed=self._resumed_after * self._samples_per_epoch)
+        self._epoch = epoch
         self._progress.update(self._task, epoch=epoch)
 
     def trained(self, samples: int, loss: float) -> None:
@@ -137,7 +139,8 @@ class LiveDisplay(Display):
         completed = epoch * self._samples_per_epoch
         self._progress.update(self._task, completed=completed, rate=f"{images_per_second:,.0f}")
         if not self._console.live:
-            seconds_left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
+            seconds_of_epoch = (time.monotonic() - self._begin) / (epoch - self._resumed_after)
+            seconds_left = seconds_of_epoch * (self._epochs - epoch)
             rates = f"{images_per_second:,.0f} img/s  top-1 {self._top1_text()}"
             self._console.print(f"epoch {epoch:>2}/{self._epochs}  {rates}  ETA <= {seconds_left:.0f} s")
 
