@@ -34,7 +34,7 @@ class PytorchEngine:
         # batches have one shape, which recurs in thousands of steps.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
-        # The arguments of ``keep``: tensors, and the mask of each.
+        # Tensors that every update multiplies by a mask of 0 and 1, and these masks (``keep``).
         self._masked: list[torch.Tensor] = []
         self._masks: list[torch.Tensor] = []
         self.batch_format = self._format()
@@ -47,21 +47,23 @@ class PytorchEngine:
         flat = flatten(parameters, self._zeros)
         self._gradients = flat.gradients
         self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
-        # The last batch of an epoch may be ragged, that is smaller than the others; its step is not captured.
+        # A ragged batch, the last of an epoch, may be smaller than the others: its step is never captured.
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
             self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
         batch = self.synthetic()
         self._full_step = full_batch_step(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
-            # Let every update of the optimizer replay a CUDA graph.
+            # ``optimizer.step`` calls ``run``: from here on it replays a CUDA graph of the update.
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
-            # The steps before a capture have changed the running statistics: set the initial values again.
+            # The captures have run steps and updates. The updates had a learning rate of 0, but the steps
+            # have changed the running statistics: set the initial values again.
             self.network.initialize(seed)
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
-        self._look_back.mark()  # ``mean`` waits for the work up to here, not for this step
+        # The loop calls ``mean`` with the loss of the step before. It waits for the work up to here only.
+        self._look_back.mark()
         images, labels, samples, global_samples = batch
         # Behind the ``samples`` images of a ragged batch is padding.
         if samples < len(labels):
@@ -128,9 +130,10 @@ class PytorchEngine:
     def _format(self) -> BatchFormat:
         # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
         precision = before_warm_up(self._config).name
-        half = precision != "float32" and self.device.type == "cuda"
-        channels = 4 if half else 3  # a channel of zeros aligns the pixels, as kernels of tensor cores need
-        return BatchFormat(self.device.index, "HWC", half and precision == "float16", channels)
+        on_tensor_cores = precision != "float32" and self.device.type == "cuda"
+        channels = 4 if on_tensor_cores else 3  # a channel of zeros aligns the pixels, as their kernels need
+        # Images are float16 or float32: for bfloat16 they come in float32.
+        return BatchFormat(self.device.index, "HWC", on_tensor_cores and precision == "float16", channels)
 
     def _network(self, precision: str) -> Any:
         """Return the network, without initial weights."""

@@ -161,6 +161,7 @@ def refuse_impossible(source: str) -> str:
     """
     if not source.startswith(FILE):
         readable, reasons = counters(source)
+        # "off" has no counters, and no reasons either.
         if not readable and source not in ("auto", "off"):
             raise UserError(f"POWER={source}", "; ".join(reasons), "set POWER=off")
         return f"no power is measured: {'; '.join(reasons)}" if reasons and not readable else ""
@@ -210,7 +211,7 @@ def _reading(line: bytes, ahead_ms: int) -> tuple[int, float] | None:
     """Return (milliseconds of this machine's clock, watts) in a line ``time,watts`` of a meter's file; None:
     the line is a heading, or not yet written in full."""
     with contextlib.suppress(ValueError, OverflowError):  # also for a time of NaN or infinity
-        time_s, watts, *_ = map(float, line.replace(b'"', b"").split(b",")[:2])
+        time_s, watts = map(float, line.replace(b'"', b"").split(b",")[:2])  # further columns are ignored
         if 0 <= watts <= LARGEST_WATTS:
             return round(time_s * 1000) - ahead_ms, watts
     return None

@@ -67,7 +67,8 @@ class Packaging:
         return self.written and not self.errors
 
 
-# The fields of --json, in this order. Inline and Minutes above are marks for ``prints``.
+# The fields of --json, in this order, by the names of the attributes. Inline and Minutes above are marks for
+# ``prints``.
 prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems))
 
 
@@ -236,7 +237,7 @@ def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequenc
         for old, new in _renames(built, destination):
             old.rename(new)
             undo.callback(new.rename, old)
-        undo.pop_all()
+        undo.pop_all()  # all is in place: undo nothing
 
 
 def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:

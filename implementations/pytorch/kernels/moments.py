@@ -6,9 +6,10 @@ and so on of a block of columns. Let the part have n rows, and let s be its firs
 
     mean = s + a / n,  a = sum (x - s);   deviation = sum (x - mean)^2 = sum (x - s)^2 - a^2 / n
 
-The subtraction magnifies rounding errors at most n times, because s is a row of the part:
-(s - mean)^2 <= deviation. ``combine_moments`` computes mean and variance of all rows from those of the parts
-(Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983):
+The subtraction magnifies rounding errors at most n times: sum (x - s)^2 = deviation + n (s - mean)^2, and
+(s - mean)^2 <= deviation (n - 1) / n, because s is a row of the part. ``combine_moments`` computes mean and
+variance of all rows from those of the parts (Chan, Golub and LeVeque, "Algorithms for Computing the Sample
+Variance", 1983):
 
     mean = sum n_p mean_p / rows,  variance = sum (deviation_p + n_p (mean_p - mean)^2) / rows
 
@@ -18,16 +19,14 @@ x need not be read:
     mean = sum x / rows,  q = sum x^2 / rows,  variance = q - mean^2
 
 This difference loses digits in columns whose mean is far from 0. How many? Let the error of the sums be at
-most e sum |x| and e sum x^2. Since (sum |x| / rows)^2 <= q, the error of the mean is at most e sqrt(q), and
-that of the variance at most 3 e q. cuDNN adds the rows of a tile, 32 to 256 of them, and then the tiles. For
-400 images of 56x56 it adds at most k = 32 + 39,200 numbers one after another. Their rounding errors exceed
-e = 5 sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to
-Probabilistic Rounding Error Analysis", 2019). If q <= 32 (variance + eps), the relative error of
-variance + eps is at most 96 e = 5.7e-3, and that of its root 2.8e-3. Rounding to bfloat16 costs more:
-2^-8 = 3.9e-3.
-
-If q is larger, that is if the mean is more than 5.6 standard deviations from 0, ``moments_of_parts`` reads x
-after all. Each step decides this anew for each block of columns.
+most e sum |x| and e sum x^2. Since (sum |x| / rows)^2 <= q, the error of the mean is at most e sqrt(q), that
+of its square about 2 e q, and that of the variance about 3 e q. cuDNN adds the rows of a tile, 32 to 256 of
+them, and then the tiles. For 400 images of 56x56 it adds at most k = 32 + 39,200 numbers one after another.
+Their rounding errors exceed e = 5 sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham
+and Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019). If q <= 32 (variance + eps), the
+relative error of variance + eps is at most 96 e = 5.7e-3, and that of its root 2.8e-3. Rounding to bfloat16
+costs more: 2^-8 = 3.9e-3. If q is larger, that is if the mean is more than 5.6 standard deviations from 0,
+``moments_of_parts`` reads x after all. Each step decides this anew for each block of columns.
 """
 
 import torch
@@ -59,7 +58,8 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
 @triton.jit
 def moments_from_sums(sums, column, columns, rows, eps, limit):
     """Return mean and variance of the columns ``column`` from ``sums``, which has sum x and sum x^2, and a
-    boolean for each column: True if the variance has lost too many digits. ``limit`` is CANCELLED."""
+    boolean for each column: True if the variance has lost too many digits, that is, if q / (variance + eps)
+    exceeds ``limit``."""
     mean = tl.load(sums + column, mask=column < columns, other=0.0) / rows
     square = tl.load(sums + columns + column, mask=column < columns, other=0.0) / rows
     variance = square - mean * mean
@@ -91,6 +91,7 @@ def moments_of_parts(
         squares += shifted * shifted
     count = rows_of_part(part, parts, rows, ROWS)
     mean = tl.sum(added, 0)[None, :] / count  # less ``shift``, until it is stored
+    # Below 0 is rounding error. Here tl.maximum may lose a NaN, for the part's mean keeps it.
     deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
     out = (part * columns + column)[None, :]
     valid = (column < columns)[None, :]
@@ -124,6 +125,7 @@ def combine_moments(
     if sums is not None:  # read the parts only for columns that have lost too many digits
         mean_of_sums, variance, lost = moments_from_sums(sums, column, columns, rows, eps, CANCELLED)
         inside = inside & lost[None, :]
+    # The count of a part beyond ``parts`` has no meaning, and is not ``inside``.
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     part_means = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(part_means * counts, 0) / rows

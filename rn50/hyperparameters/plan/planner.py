@@ -85,6 +85,7 @@ class Borrowable:
     """Mean epochs of the runs that reached the target."""
 
 
+# The fields of --json: key -> value; a dot in a key makes an inner object.
 prints(
     Borrowable,
     lambda r: {column: of_result(r.source) for column, of_result in BORROWED.items()},
@@ -127,6 +128,7 @@ class SystemPlanner:
         self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None
     ) -> None:
         results = published.distinct(OPTIMIZER) if results is None else results
+        # Only results that reached the target; the models below leave out others by themselves.
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
         self.throughput = ThroughputModel(results, measured)
         self._epochs = EpochModel(results)
@@ -220,19 +222,17 @@ class SystemPlanner:
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return a plan for each batch size that is reasonable.
 
-        These are the published global batch sizes, rounded to a whole number of images per accelerator, as
-        far as they lie between the fewest and the most images per accelerator; and the sizes with the fewest
-        and the most images.
-
-        The fewest and the most images are those that were published or measured with this accelerator. A
-        system with more accelerators than were published may have fewer images on each, so that the global
-        batch stays the same, but not fewer than were published with any accelerator.
+        A range of images per accelerator decides. The sizes are the published global batch sizes inside the
+        range, rounded to a whole number of images per accelerator, and the two ends of the range.
 
         ``fitting`` is the largest number of images that the memory of an accelerator holds, 0 if it is not
-        known. If it is known, the fewest and the most images are those published with any accelerator, as far
-        as they fit, and the sizes with the fewest and the most images are left out if a published size fits.
-        This allows to plan for an accelerator with which nobody published a result; only the batch size of
-        such a plan means something.
+        known. If it is not known, the range is that published or measured with this accelerator. For more
+        accelerators than were published its lower end sinks, so that the global batch stays the same, but not
+        below what was published with any accelerator.
+
+        If it is known, the range is that published with any accelerator, as far as it fits. Its upper end is
+        a size only if no published size fits, and its lower end never. So an accelerator with which nobody
+        published a result can be planned for; only the batch size of such a plan means something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
