@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU_PADDLE ./run_and_time.sh        (`make demo-paddle` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 5; 1.4 to 2.4 minutes on two cores of a Xeon
+#   expected    epoch 5; 1.2 to 2.4 minutes on two cores of a Xeon
 #   borrowed    all hyperparameters: config_DEMO_CPU.sh. What it prints is no MLPerf result, and says so.
 
 # --- hyperparameters (one group: together they decide convergence) -----------
