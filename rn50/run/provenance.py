@@ -67,11 +67,11 @@ def earlier_precision(config: Config) -> str | None:
 
     if config.run.result_file is None:
         return None
-    variables = config.as_environment()
-    expected = counted.shared(variables, variables)  # without those of one run, such as SEED
+    values = config.as_environment()
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
-        is_same = counted.shared(saved.get("variables", {}), variables) == expected
+        # Compared without the variables of one run, such as SEED.
+        is_same = counted.shared(saved.get("variables", {}), values) == counted.shared(values, values)
         if is_same and saved.get("machine") == _machine() and "precision" in saved:
             return saved["precision"]
     return None

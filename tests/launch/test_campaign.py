@@ -77,6 +77,17 @@ def test_the_time_that_is_left_follows_from_the_epochs_and_the_runs_before(resul
     assert state.read(results.parent, 5).seconds_left(0) == (None, None)
 
 
+def test_a_resumed_run_counts_epochs_by_their_numbers_and_time_by_its_own(results):
+    partial = results / "result_2.txt.partial"
+    before = re.compile(r'"epoch_num": [1-8]\b|"(block|eval)_')
+    partial.write_text("".join(
+        line for line in partial.read_text().splitlines(keepends=True) if not before.search(line)))
+    current = state.read(results, 5).current
+    log = current.log
+    assert current.epoch == 10 and len(log.by_key["epoch_stop"]) == 2
+    assert current.epoch_seconds == (log.events[-1].time_ms - log.run_start_ms) / 2000
+
+
 def test_the_expected_curve_is_that_of_the_configuration_while_its_hyperparameters_are(results):
     assert state.read(results, 5).curve[35] == (0.758, 0.761)
     for file in results.glob("*.json"):

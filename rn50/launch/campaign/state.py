@@ -11,7 +11,7 @@ from rn50.benchmark import rules, schedule
 from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.results import sidecar
-from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, finite, partial_name, read_log
+from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, epoch_number, finite, partial_name, read_log
 from rn50.results.run import Run
 from rn50.settings import header
 from rn50.settings.parsers import EPOCHS
@@ -192,12 +192,14 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             # A run that was ended early has stopped its clock, but its log keeps the name of a partial one.
             if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
                 state = STOPPED
-            epoch = len(log.by_key.get("epoch_stop", ()))
+            stops = log.by_key.get("epoch_stop", ())
+            # The number of the last epoch is in its record, as a resumed run does not begin with epoch 1.
+            epoch = int(stops and epoch_number(stops[-1].metadata.get("epoch_num")) or len(stops))
             # rn50 logs {"throughput": ..., "train_loss": ...} after each epoch.
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
             begin, end = log.run_start_ms, log.events[-1].time_ms
-            seconds = (end - begin) / 1000 / epoch if epoch and begin is not None else None
+            seconds = (end - begin) / 1000 / len(stops) if stops and begin is not None else None
             return RunState(
                 number,
                 state,
