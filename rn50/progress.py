@@ -19,10 +19,9 @@ def silent(done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def counting(task: str, shown: bool = True) -> Iterator[Progress]:
-    """Yield a function ``progress(done, total)``, which shows progress on standard error: a bar with ETA on a
-    terminal, elsewhere a line for each tenth.
-
-    With ``shown`` False, as on all ranks but one, the function does nothing.
+    """Yield a function ``progress(done, total)``, which shows the progress of ``task`` on standard error: a
+    bar with ETA on a terminal, elsewhere a line for each tenth. With ``shown`` False, as on all ranks but
+    one, the function does nothing.
     """
     if not shown:
         yield silent
@@ -49,7 +48,7 @@ def counting(task: str, shown: bool = True) -> Iterator[Progress]:
 
     def draw(done: int, total: int) -> None:
         bar.update(bar_id, completed=done, total=total)
-        if not bar.live.is_started:  # at the first call, which has a number to show
+        if not bar.live.is_started:  # the bar appears at the first call, because only now ``total`` is known
             bar.start_task(bar_id)
             bar.start()
 

@@ -15,8 +15,8 @@ from rn50.settings.config import Config
 
 
 def models() -> dict[str, int]:
-    """Return a dictionary: name of a model -> side of its input in pixels, from the documentation of
-    paddle.vision."""
+    """Return name of a model -> side of its input in pixels. Every function in ``paddle.vision.models`` makes
+    the model of its name; the sides are from PaddlePaddle's documentation."""
     builders = (name for name, member in vars(vision).items() if inspect.isfunction(member))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
@@ -47,7 +47,7 @@ class ZooNetwork(nn.Layer):
         """Draw the initial values of all layers, by PaddlePaddle's defaults. A seed gives equal values on
         every rank."""
         paddle.seed(seed)
-        # A layer draws values only when it is built, so take those of a new network.
+        # A layer draws values only when it is built, so copy the values of a new network.
         self.network.set_state_dict(self._new_network().state_dict())
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
@@ -63,8 +63,8 @@ class ZooNetwork(nn.Layer):
 
 
 def refuse_silent_float32(precision: str) -> None:
-    """Raise UserError if on this device auto_cast computes in float32 in place of ``precision``. It does so
-    after no more than a warning."""
+    """Raise UserError if auto_cast cannot compute in ``precision`` on this device. PaddlePaddle itself would
+    only warn and compute in float32."""
     if precision == "float32":
         return
     with warnings.catch_warnings():
@@ -89,4 +89,5 @@ class ZooEngine(PaddleEngine):
 
 
 create = ZooEngine
-"""Makes the engine of a model of the zoo: ``rn50/run/loop.py`` calls it in place of that of ``engine.py``."""
+"""Function that makes the engine: for a model of the zoo ``rn50/run/loop.py`` calls this one, not that of
+``engine.py``."""

@@ -18,6 +18,9 @@ DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
 """The package of DALI in the requirements for each device. If both are installed, one has overwritten files
 of the other."""
 
+CUDA_RUNTIME = r"nvidia-cuda-runtime(-cu\d+)?"
+"""Pattern of the names of the package of CUDA's runtime: nvidia-cuda-runtime, or nvidia-cuda-runtime-cu12."""
+
 COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
 
@@ -40,7 +43,7 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | N
     cuda = _cuda(software.packages, traits.cuda)
     if cuda is None:
         return
-    # Builds for an older CUDA support other GPUs, which only PyTorch itself can list; a run asks it.
+    # A build for an older CUDA supports other GPUs, which only PyTorch itself can list; a run asks PyTorch.
     if cuda >= traits.cuda:
         yield gpu_advice.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
     yield gpu_advice.driver(used[0].driver, min(cuda, traits.cuda), grave)
@@ -55,14 +58,12 @@ def _cuda(have: Mapping[str, str], required: int) -> int | None:
     match = re.search(r"\+cu(\d+)\d$", have["torch"])  # 2.9.0+cu130 is built for CUDA 13.0
     if match:
         return int(match[1])
-    runtime = [
-        version for name, version in have.items() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)
-    ]
+    runtime = [version for name, version in have.items() if re.fullmatch(CUDA_RUNTIME, name)]
     return int(runtime[0].split(".")[0]) if runtime else None
 
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
-    """Return the finding on PyTorch and the packages beside it that decode images."""
+    """Return the finding on the packages of PyTorch, and on those that decode images for it."""
     device = "cpu" if config is None else config.run.device
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)

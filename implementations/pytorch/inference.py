@@ -27,7 +27,8 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     if on_gpu and not torch.cuda.is_available():
         remedy = "rn50 doctor says what is missing, or leave the engine out"
         raise UserError(f"--engines pytorch-cuda-{way}", "PyTorch sees no GPU", remedy)
-    # cuDNN may time its algorithms: it does so in the first requests of a batch size, which are not timed.
+    # True lets cuDNN time its algorithms. It does so in the first requests of a batch size, which are no part
+    # of the measurement.
     torch.backends.cudnn.benchmark = on_gpu
     device = torch.device("cuda" if on_gpu else "cpu")
     network: Network = _network(weights, precision, device)
@@ -44,6 +45,8 @@ class Graphs:
     def __init__(self, network: Network):
         self._network = network
         self._graphs: dict[torch.Size, tuple[torch.Tensor, Callable[[], None], torch.Tensor]] = {}
+        """Shape of images -> (images that the graph reads, function that replays the graph, logits that it
+        writes)."""
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits, which the next images of this shape overwrite."""
@@ -57,9 +60,9 @@ class Graphs:
 
 
 def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn.Module:
-    """Return the network with the saved weights. Weights of convolutions and classifier are cast here, once:
-    autocast would cast float32 weights for every request."""
-    # False: ``gamma_zero``, which only initial values need.
+    """Return the network with the saved weights. Weights of convolutions and classifier are cast to
+    ``precision`` here, once: autocast would cast float32 weights for every request."""
+    # False is ``gamma_zero``: it concerns initial values only, which are replaced below.
     network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))

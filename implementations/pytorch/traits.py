@@ -14,11 +14,12 @@ TRAITS = Traits(
     packages=r"torch(vision)?|nvidia-(dali-.*|cudnn-frontend)|numpy",
     requirements={"cpu": ("pytorch-cpu",), "gpu": ("pytorch-gpu",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
+    # Ways to run the network -> their precisions.
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
     | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
     input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
-    fused=((8, 0), "triton"),
+    fused=((8, 0), "triton"),  # from compute capability 8.0 on STEP_MODE=fused is advised; it needs Triton
     prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
     meanings={
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",
@@ -29,6 +30,7 @@ TRAITS = Traits(
     cuda=13,
     ptx=MACHINE_CODE[-1],
     uses_amx=True,
-    rate_with_amx=18.3,
+    rate_with_amx=18.3,  # images/s of a training step on a Xeon with AMX
+    # From compute capability 7.5 on a new configuration takes PyTorch in place of the default, MXNet.
     preferred=((7, 5), "MXNet's wheel is channels-first, by estimate slower"),
 )

@@ -1,6 +1,6 @@
-"""Tests of the times of runs: the order of the records (``order``), images/s that a log states beside its
-time stamps (``stated``), runs faster than the others (``pace``), and images/s against published results with
-the accelerator (``hardware``)."""
+"""Tests of the times of runs: the order of the records (``order``), the images/s that a log states, compared
+with its time stamps (``stated``), runs faster than the others of the set (``pace``), and images/s compared
+with published results on the same accelerator (``hardware``)."""
 
 import functools
 import math
@@ -16,23 +16,24 @@ from rn50.results.parse import ResultLog, epoch_number, finite
 from rn50.results.validity.clock_rules import CLOCK_SKEW_MS, COURSE
 
 OFF_CLOCK = 0.005
-"""Relative difference between the images/s that a log states and those of its time stamps from which a run
-stands out. The largest of published logs is 0.0028."""
+"""A run stands out if the images/s that its log states differ by more than this fraction from those of its
+time stamps. In published logs the difference is 0.0028 at most."""
 FASTER = 0.04
-"""Fraction by which a run's time per epoch is below the median of its set from which a run stands out. The
-largest of published sets is 0.036."""
+"""A run stands out if its time per epoch is below the median of its set by more than this fraction. In
+published sets it is 0.036 at most."""
 MADE_UP = 20.0
-"""Likelihood ratio from which a set stands out because a gap is longer by just what the run before it is
-shorter."""
+"""Likelihood ratio above which a set stands out because a run is shorter than usual, and the gap after it
+longer by as much: its times may be made up."""
 DEVIATIONS_FASTER = 4.0
-"""Standard deviations above the predicted images/s from which a set stands out."""
+"""A set stands out if its images/s are above the predicted ones by more than so many standard deviations."""
 
-_model_of = functools.lru_cache(maxsize=8)(ThroughputModel)  # all unpublished sets have the same model
+# Results -> model. It is cached, because all sets that are not published are compared with the same results.
+_model_of = functools.lru_cache(maxsize=8)(ThroughputModel)
 
 
 def order(runs: RunSet) -> Evidence:
-    """Test "order": look for records of epochs and evaluations that are not between run_start and run_stop,
-    or are earlier than one above them."""
+    """Test "order": look for a record of an epoch or evaluation whose time is not between run_start and
+    run_stop, or is earlier than that of a record above it."""
     for log in runs.logs:
         latest = log.run_start_ms or 0
         for event in log.events:
@@ -60,8 +61,8 @@ def stated(runs: RunSet) -> Evidence | None:
 
 
 def stated_over_clock(log: ResultLog) -> float | None:
-    """Return the median over the epochs of the ratio of the images/s that a log states after an epoch to
-    those of its time stamps. None for a log that states fewer than three."""
+    """Return the images/s that a log states after an epoch, divided by those of its time stamps: the median
+    over the epochs. None for a log that states them after fewer than three epochs."""
     clock = dict(timing.throughput(log).epochs)  # epoch -> images/s by its time stamps
     epoch, ratios = None, []
     for event in log.events:
@@ -77,9 +78,9 @@ def stated_over_clock(log: ResultLog) -> float | None:
 
 def pace(runs: RunSet) -> Evidence | None:
     """Test "pace": look for a run that is much faster per epoch than the others, and for a run that is
-    shorter by just what the gap after it is longer. None for fewer than four runs and for runs that are not
-    of the benchmark, because these may share a machine."""
-    per_epoch = []  # (minutes per epoch, name), 0 minutes if a log does not tell
+    shorter by just what the gap after it is longer. None for fewer than four runs, for a log without minutes
+    or epochs, and for runs that are not of the benchmark, because these may share a machine."""
+    per_epoch = []  # (minutes per epoch, name) of each run; 0 minutes if its log does not tell
     for log in runs.logs:
         last_epoch = log.evaluations[-1].epoch if log.evaluations else 0.0
         per_epoch.append(((log.minutes or 0.0) / last_epoch if last_epoch >= 1 else 0.0, log.path.name))
@@ -98,21 +99,22 @@ def pace(runs: RunSet) -> Evidence | None:
 
 
 def _made_up(runs: RunSet) -> tuple[float, str] | None:
-    """Look for a run whose times were shortened while those of the next run were left as they were. Return
-    the likelihood ratio of that to an honest log, for the likeliest run, and a sentence; None if the ratio is
-    at most ``MADE_UP``."""
+    """Look for a log whose times were shortened while those of the next run were left as they were, so that
+    the gap between them grew. Return (likelihood ratio of such a log to an honest one, sentence) for the run
+    with the highest ratio; None if the ratio is at most ``MADE_UP``."""
     if not runs.gaps or min(runs.gaps) < 0:
         return None
-    # All in lengths of a run. The deviation is that of an honest gap from the usual one.
+    # All in lengths of a run. An honest gap has a standard deviation of 5 % about the usual gap, but at least
+    # of 0.002.
     lengths = [(end - begin) / runs.length for begin, end in runs.spans]
     usual = statistics.median(runs.gaps)
     deviation = max(0.002, 0.05 * usual)
     best = 0.0, ""
-    # The last run has no gap after it, so it has no turn.
+    # Not ``strict``: the last run has no gap after it, and is not tested.
     for length, gap, log in zip(lengths, runs.gaps, runs.logs, strict=False):
         shorter, longer = 1 - length, gap - usual
-        # Logarithm of the ratio of two bell curves: about the usual gap plus what the run is shorter, and
-        # about the usual gap.
+        # Logarithm of the ratio of two normal densities of the gap: with the mean usual + shorter, and with
+        # the mean usual.
         exponent = ((longer / deviation) ** 2 - ((longer - shorter) / deviation) ** 2) / 2
         if shorter > 0.005 and abs(longer - shorter) < 3 * deviation:
             text = f"{log.path.name} is {shorter:.1%} shorter, and the gap after it longer by as much"
@@ -121,8 +123,9 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
 
 
 def hardware(runs: RunSet) -> Evidence | None:
-    """Test "hardware": compare images/s per accelerator with those predicted from other published results.
-    None if the system is not described, or the runs are not of the closed division."""
+    """Test "hardware": compare the images/s per accelerator with those that other published results predict.
+    None if the system is not described, the logs do not suffice, or the runs are not of the closed
+    division."""
     place, number, batch_size = tree.place(runs.folder), tree.accelerators(runs.folder), runs.batch_size
     model = str(tree.described(runs.folder).get("accelerator_model_name", ""))
     rates = [_rate(log, number) for log in runs.logs if number]
@@ -130,7 +133,7 @@ def hardware(runs: RunSet) -> Evidence | None:
         return None
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
-    # What the images/s are compared with: results of other systems, without those of these very runs.
+    # The results of other systems. The same runs may be published under another name: leave them out too.
     rest = [result for result in published.distinct("lars") if images_per_second.system(result) != system]
     model_of_all = _model_of(tuple(result for result in rest if not runs.are_of(result)))
     name = chips.name(model)

@@ -1,5 +1,5 @@
-"""Tests of the accuracies over the epochs: runs too alike to be two runs (``copies`` within a set, ``Curves``
-across all sets), and a run that lies one evaluation ahead of the others (``shifted``).
+"""Tests of the accuracies over the epochs: two logs too alike to be of two runs (``copies`` within a set,
+``Curves`` across all sets), and a run that lies one evaluation ahead of the others (``shifted``).
 
 Two runs of one recipe differ by far more in their early epochs than in their last. A copy whose digits were
 changed differs by the same small amount everywhere. These two explanations of a pair of curves are compared
@@ -25,13 +25,13 @@ epochs: the median of published rounds v0.7 to v2.1. The last value is for the l
 CHANGED = np.geomspace(3e-5, 2.5e-3, 12)
 """Possible standard deviations of the difference between a run and a copy of it whose digits were changed."""
 FEWEST, MOST = 5, 100
-"""Fewest evaluations that two runs must share to be compared, and most that are compared of a run."""
+"""Fewest evaluations that two runs must share to be compared, and largest number of a run's evaluations that
+are compared."""
 NEAREST = 16
-"""Number of logs, those with the nearest accuracies, for which the likelihood ratio with a log is
-computed."""
+"""Number of logs with which a log is compared by the likelihood ratio: those with the nearest accuracies."""
 ALIKE = 1000.0
 """Likelihood ratio from which a pair of runs of one set stands out. The highest of published pairs is 194,
-but for a log that was published twice."""
+not counting a log that was published twice."""
 
 
 def _curve(log: ResultLog) -> dict[float, float]:
@@ -46,14 +46,15 @@ def _deviations(epochs: Sequence[float]) -> Any:
 
 def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
     """Compare the accuracies of a run at ``epochs``, ``curve``, with those of other runs, the rows of
-    ``others``. Return for each row the logarithm of the likelihood ratio of two explanations: the one is a
-    copy of the other, or they are two runs. The last epoch, at which runs stop because of its accuracy, does
-    not count; neither does NaN, which stands for an accuracy that a row lacks."""
+    ``others``. Return for each row the logarithm of the likelihood ratio of two explanations: one log is a
+    copy of the other, or they are of two runs. The last evaluation does not count, because its accuracy is
+    why a run stops; neither does NaN, which stands for an accuracy that a row lacks."""
     differences = (np.array(curve) - others)[:, :-1]
-    usual = math.sqrt(2) * _deviations(epochs)[:-1]
-    # Some recipes vary half as much as the median: the mean of the densities of both. Runs of two recipes may
-    # differ by any amount, so the density is nowhere below 1e-4.
-    with np.errstate(invalid="ignore"):  # NaN
+    usual = math.sqrt(2) * _deviations(epochs)[:-1]  # of the difference of two runs
+    # The density for two runs is the mean of two, with the usual deviation and with half of it, because some
+    # recipes vary half as much as the median. 1e-4 is added, because runs of two recipes may differ by any
+    # amount.
+    with np.errstate(invalid="ignore"):  # differences may be NaN
         two_runs = np.logaddexp(_log_normal(differences, usual), _log_normal(differences, usual / 2))
         two_runs = np.logaddexp(two_runs - math.log(2), math.log(1e-4))
     ratios = np.stack([np.nansum(_log_normal(differences, sigma) - two_runs, axis=1) for sigma in CHANGED])
@@ -61,16 +62,17 @@ def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> An
 
 
 def copies(runs: RunSet) -> Evidence | None:
-    """Test "curves alike": look for logs that share their accuracies or their times with another log of the
-    set. None if there are none; then ``Curves.alike`` looks for copies with changed digits."""
+    """Test "curves alike": look for two logs of the set with equal accuracies or equal times. None if there
+    are none; then ``Curves.alike`` looks for copies with changed digits."""
     for first, second in itertools.combinations(runs.logs, 2):
+        # Return at the first phrase on what the two share.
         for text in result_rules.alike(second, first):
             return Evidence("curves alike", True, f"{second.path.name}: {text} those of {first.path.name}")
     return None
 
 
 class Curves:
-    """The accuracies of the runs of all sets. A run has a row, by which it is compared with all others."""
+    """The accuracies of the runs of all sets, a row for each run, to compare each run with all others."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[pathlib.Path, int, list[tuple[float, float]]]] = []
@@ -93,14 +95,14 @@ class Curves:
         return np.array([start for _, start, _ in self._runs]), *table
 
     def alike(self, rows: range) -> Evidence:
-        """Test "curves alike": look for copies of each other among the runs of a set, whose rows these are,
-        and for copies of them in other sets. Another set may have the very same logs; a run with the
-        run_start of a run of this set is therefore not compared."""
+        """Test "curves alike": look for copies of each other among the runs of a set, whose rows are
+        ``rows``, and for copies of them in other sets. Another set may have the very same logs, so its runs
+        with the run_start of a run of this set are not compared."""
         starts, epochs, top_1 = self._table
         best, pairs = (-math.inf, ""), 0
         for row in rows:
-            # Compare with the runs of other sets, and with the later ones of this set, so that each pair
-            # counts once; of both only with those whose first evaluations are after the same epochs.
+            # Compare with the runs of other sets, and with the later runs of this set, so that each pair
+            # counts once; in both cases only if the first ``FEWEST`` evaluations are after the same epochs.
             n = np.count_nonzero(~np.isnan(epochs[row]))  # evaluations of the run
             others = ~np.isin(starts, starts[rows.start : rows.stop])
             others[row + 1 : rows.stop] = True
@@ -118,7 +120,7 @@ class Curves:
             best = max(best, (float(ratios.max()), names))
         if not pairs:
             return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
-        # The limit is for 10 pairs, as many as five runs have, and grows with the pairs beyond them.
+        # ``ALIKE`` is the limit for 10 pairs, as many as five runs have; with more pairs it grows.
         ratio = ratio_of(best[0])
         stands_out = ratio > ALIKE * max(1, pairs / 10)
         text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
@@ -147,7 +149,8 @@ def shifted(runs: RunSet) -> Evidence | None:
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)
     scores = []
     for index, log in enumerate(logs):
-        # Two log likelihoods, both of as many evaluations as a run that is one ahead shares with the others.
+        # Log-likelihoods that the run is one evaluation ahead of the median of the others, and that it is
+        # level with it: mean per evaluation, times the number of evaluations that can be compared one ahead.
         others = np.median(np.delete(table, index, 0), axis=0)
         ahead, level = (_fit(table[index], others, deviations, step) * (len(shared) - 1) for step in (1, 0))
         scores.append((ahead - level, log.path.name))
@@ -157,8 +160,9 @@ def shifted(runs: RunSet) -> Evidence | None:
 
 
 def _fit(curve: Any, others: Any, deviations: Any, step: int) -> float:
-    """Return the mean logarithm of the likelihood that a curve has the accuracies which the others have
-    ``step`` evaluations later. No evaluation counts for less than -12, that of 4.9 standard deviations."""
+    """Return the mean over the evaluations of the log-likelihood that a curve has the accuracies which the
+    others have ``step`` evaluations later. An evaluation counts as -12 at least, the value at 4.9 standard
+    deviations."""
     n = len(curve) - step
     differences = (curve[:n] - others[step:]) / deviations[:n]
     return float(np.maximum(-(differences**2) / 2, -12).mean())
@@ -170,4 +174,4 @@ def _log_normal(value: Any, deviation: Any) -> Any:
 
 
 TESTS = copies, shifted
-"""Tests of this file that take one set, which ``audit`` makes; ``Curves.alike`` takes all."""
+"""Tests of this file that ``audit`` makes on a single set; it makes ``Curves.alike`` on all sets together."""

@@ -28,16 +28,16 @@ GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
 """Possible gaps of a script, in lengths of a run: from 0.001 to 60 of them, each 2 % above the last.
 Likelihoods are arrays with an entry for each of them."""
 JITTER, JITTER_S = 0.05, 1.0
-"""Standard deviation of the gaps of a script: a fraction of the gap, and seconds, of which ``_jitter`` takes
-the root of the sum of squares. Gaps of scripts in published results vary by 0.1 to 8 %."""
+"""Two parts of the standard deviation of a script's gaps: one as a fraction of the gap, one in seconds.
+``_jitter`` adds their squares. Gaps of scripts in published results vary by 0.1 to 8 %."""
 MOST_LEFT_OUT = 5
 """Most runs in one hole whose length still tells their number; the lengths of more lie too close together."""
 LEFT_OUT = 0.4
-"""Probability that a gap is a hole, if runs were left out; and that a hole of a number of runs has room for
-one more."""
+"""Probability that a run is missing in a gap, if runs were left out; also that a second is missing after the
+first, a third after the second, and so on."""
 STARTED_AGAIN, STARTED_AGAIN_LARGE = 0.06, 0.5
-"""Probability that a gap is a pause, in published results; in those of large systems, whose runs wait for the
-machine."""
+"""Probability that a gap is a pause: in published results, and in those of large systems, whose runs wait for
+the machine."""
 LARGE = 128
 """Fewest accelerators of a large system."""
 LATER = 0.2
@@ -45,15 +45,16 @@ LATER = 0.2
 STEADIEST = 0.004
 """Smallest standard deviation of the length of a run that was left out, as a fraction of the length."""
 SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
-"""(factor of the standard deviation of the length, probability): the run that was left out was made on the
-day of the other runs, on another day, or on another machine."""
+"""(factor of the standard deviation of the length, probability) of a run that was left out: made on the day
+of the other runs, on another day, or on another machine."""
 SHORTEST, LONGEST = 0.03, 1e4
-"""Shortest and longest pause, in lengths of a run. All octaves between them are equally likely."""
+"""Shortest and longest pause, in lengths of a run. The logarithm of a pause is uniformly distributed between
+theirs."""
 SUSPECT, SUSPECT_LARGE = 10.0, 300.0
 """Likelihood ratio from which a set stands out, and from which that of a large system does. Both were chosen
 on rounds v0.7 to v2.1."""
 MOST_ABSENT = 100
-"""Most numbers absent among file names that still count runs; with more they may be dates."""
+"""Most numbers that may be absent among those of the file names; with more they may be dates."""
 SLOW_SCRIPT = 4.0
 """Gap, in lengths of a run, from which the runs were rather queued or started by hand than by a script."""
 OVERLAP = -0.08
@@ -73,13 +74,16 @@ _Gap = tuple[ResultLog, ResultLog, float, bool]
 
 def trials(runs: RunSet) -> Evidence | None:
     """Test "trials": look for runs that are missing in the count that a script prints, ``Beginning trial 2 of
-    8``; None without a count. Where runs overlap, several calls of the script cannot be told apart; but each
-    call made trial 1 before trial 2, so that trial 1 cannot be rarer than trial 2."""
+    8``; None without a count.
+
+    If runs overlap, several calls of the script ran at once, and nothing tells which call made a run. But
+    each call makes trial 1 before trial 2, so a trial 1 is missing if there are fewer of them than of trial
+    2."""
     counts = [log.trial for log in runs.logs]
     tally = collections.Counter(_all_trials(runs))
     if not any(counts):
         return None
-    missing = _left_out(runs)
+    missing = _missing_trials(runs)
     if any(gap < OVERLAP for gap in runs.gaps):
         # (k, n) is trial k of n.
         rarer = [(k - 1, n) for (k, n), times in sorted(tally.items()) if k > 1 and times > tally[k - 1, n]]
@@ -89,7 +93,7 @@ def trials(runs: RunSet) -> Evidence | None:
     if len(numbers) > 1 and {*numbers} == {1}:
         missing.append(f"trial 2 after each of {len(numbers)} runs that are trial 1")
     text = ", ".join(f"{trial[0]} of {trial[1]}" if trial else "-" for trial in counts)
-    # Those after the last are only told: nothing says that they were made.
+    # Trials after the last run are only mentioned: nothing says that they were made.
     text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
     if missing:
         return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
@@ -101,7 +105,7 @@ def _all_trials(runs: RunSet) -> list[Trial]:
     return [run.log.trial for run in (*runs.runs, *runs.unfinished) if run.log.trial]
 
 
-def _left_out(runs: RunSet) -> list[str]:
+def _missing_trials(runs: RunSet) -> list[str]:
     """Return phrases on the trials that are missing before or between the runs, if no two runs overlap."""
     unfinished = {run.log.trial for run in runs.unfinished}
     missing: list[str] = []
@@ -122,7 +126,7 @@ def _left_out(runs: RunSet) -> list[str]:
 
 def not_here(runs: RunSet) -> str:
     """Return a phrase on the trials after the last run that its script announced; empty if there are none."""
-    # number of runs announced -> the highest trial, which sorting puts last
+    # number of runs announced -> its highest trial: being last in order, it replaces the lower ones
     last = {announced: number for number, announced in sorted(_all_trials(runs))}
     rest = {announced: range(number + 1, announced + 1) for announced, number in last.items()}
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
@@ -171,12 +175,11 @@ def seeds(runs: RunSet) -> Evidence | None:
     if len(runs.logs) < 3:
         return None
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
-    # Libraries use only the lower 32 bits of a seed; some submissions set only bits above them, which are
-    # compared whole.
+    # Seeds are equal if their lower 32 bits are, because libraries use only these. Some submissions set only
+    # bits above them: if the lower 32 bits are 0, the whole seeds are compared.
     for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
         if len(same) > 1:
-            text = f"seed {same[0][0]} in {' and '.join(name for _, name in same)}"
-            return Evidence("seeds", True, text, 1)
+            return Evidence("seeds", True, f"seed {same[0][0]} in {' and '.join(n for _, n in same)}", 1)
     if without := [log.path.name for log in runs.logs if log.seed is None]:
         return not_tested("seeds", f"{without[0]} has no number as its seed")
     in_order = sorted(seed for seed, _ in logged)
@@ -189,36 +192,37 @@ def seeds(runs: RunSet) -> Evidence | None:
 
 
 def holes(runs: RunSet) -> Evidence | None:
-    """Test "launch gaps": look for gaps that have the length of whole runs, and for runs whose own log lasts
-    so much longer than the others' that it fills such a gap. None for fewer than three runs."""
+    """Test "launch gaps": look for gaps as long as one or more whole runs, and for runs whose own log lasts
+    so much longer than the others' that it may hide a run. None for fewer than three runs."""
     if len(runs.logs) < 3:
         return None
-    long, remarks = _long(runs), list[str]()  # phrases that stand out, and such as only explain
+    long_runs = _phrases_on_long_runs(runs)
+    remarks: list[str] = []  # phrases that explain gaps, and do not stand out
     gaps: list[_Gap] = []
     logs = [run.log for run in runs.unfinished]
     # (file, first second, last second) of each unfinished run, by its records
-    partial = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
+    lasted = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
     explained = _explained(runs)
     for i, (before, after) in enumerate(itertools.pairwise(runs.logs)):
         end, begin = runs.spans[i][1], runs.spans[i + 1][0]
-        # An unfinished run fills the gap as long as it lasted.
-        inside = [(name, min(last, begin) - first) for name, first, last in partial if end <= first <= begin]
+        # (file, seconds) of each unfinished run that began in this gap: no hole is left where it ran.
+        inside = [(name, min(last, begin) - first) for name, first, last in lasted if end <= first <= begin]
         remarks += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
         filled = sum(seconds for _, seconds in inside) / runs.length
         if runs.gaps[i] >= OVERLAP:
             gaps.append((before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
         else:
             remarks.append(f"{before.path.name} and {after.path.name} overlap")
-    stands_out, text, *figures = _weighed(runs, gaps)  # figures: [ratio, p], or nothing
-    text = "; ".join([*long, text, *remarks])
-    # The figures are of the gaps: they are left out where only the logs of long runs stand out.
-    figures = figures if stands_out or not long else []
-    return Evidence("launch gaps", bool(long) or stands_out, text, *figures)
+    stands_out, text, *figures = _compare_explanations(runs, gaps)  # figures: [ratio, p], or nothing
+    text = "; ".join([*long_runs, text, *remarks])
+    # The figures are of the gaps: leave them out if only the long runs stand out.
+    figures = figures if stands_out or not long_runs else []
+    return Evidence("launch gaps", bool(long_runs) or stands_out, text, *figures)
 
 
-def _weighed(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
-    """Return (True if there are holes, finding in words, likelihood ratio, p-value), the last two only if the
-    gaps can tell something. ``gaps_of_runs`` are those between runs that do not overlap."""
+def _compare_explanations(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
+    """Return (True if there are holes, finding in words, likelihood ratio, p-value), without the last two if
+    the gaps cannot tell. ``gaps_of_runs`` are the gaps between runs that do not overlap."""
     gaps = [gap for _, _, gap, _ in gaps_of_runs]
     explained = [is_explained for *_, is_explained in gaps_of_runs]
     if 2 * len(gaps) < len(runs.gaps):
@@ -229,7 +233,7 @@ def _weighed(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
     paused, left_out, numbers = _likelihoods(runs, gaps, explained)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     likeliest = int(np.argmax(left_out))  # index in GAPS of the gap of the script
-    # The gaps in which at least one run was left out, each with that number.
+    # Each gap in which at least one run was left out, with the number n of runs left out as a fifth item.
     holes = [(*gap, n[likeliest]) for gap, n in zip(gaps_of_runs, numbers, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         usual = statistics.median(gaps)
@@ -248,9 +252,12 @@ def _weighed(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
 
 
 def _explained(runs: RunSet) -> list[bool]:
-    """Return for each gap True if the script's count explains it. The count explains a gap over which it goes
-    on without a missing run. It also explains a gap after which it begins anew, if it goes on over the gap
-    before or behind that; a count that begins anew with every run explains nothing."""
+    """Return for each gap True if the script's count explains it: no run can have been left out in the gap.
+
+    The count explains a gap between trials 2 and 3, and one between trials 2 and 4 if trial 3 is an
+    unfinished run. It explains a gap before which a call of the script ended and after which the next began,
+    if the gap before or after this one lies within a call. A count that begins anew with every run explains
+    nothing."""
     unfinished = {run.log.trial for run in runs.unfinished}
     goes_on = [False]  # for each gap, after one False that stands for the time before the first run
     begins_anew = []
@@ -259,11 +266,11 @@ def _explained(runs: RunSet) -> list[bool]:
         announced = after[1] if before and after else 0
         goes_on.append(between is not None and all((trial, announced) in unfinished for trial in between))
         begins_anew.append(between is None and announced > 1)
-    # In ``goes_on`` the gap i stands at i + 1, so the slice holds the gaps before it, itself and behind it.
+    # Gap i stands at i + 1 in ``goes_on``: the slice has the gap before it, the gap, and the one after it.
     return [goes_on[i + 1] or (anew and any(goes_on[i : i + 3])) for i, anew in enumerate(begins_anew)]
 
 
-def _long(runs: RunSet) -> list[str]:
+def _phrases_on_long_runs(runs: RunSet) -> list[str]:
     """Return phrases on the runs whose initialisation or ending exceeds the shortest of the set by more than
     ``MUCH_LONGER`` lengths of a run, so that a run that was left out may hide in it."""
     phrases = []
@@ -277,10 +284,10 @@ def _long(runs: RunSet) -> list[str]:
 
 
 def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]) -> tuple[Any, Any, Any]:
-    """Return the logarithm of the likelihood of ``gaps`` (in lengths of a run) if no run was left out, that
-    if runs were left out, and for each gap the likeliest number of runs left out in it; ``MOST_LEFT_OUT`` + 1
-    stands for more. All are arrays with an entry for each of ``GAPS``. No run was left out in a gap that is
-    ``explained``; it tells only the script's gap.
+    """Return three things for ``gaps`` (in lengths of a run): the log-likelihood if no run was left out, the
+    log-likelihood if runs were left out, and a list with the likeliest number of runs left out in each gap,
+    where ``MOST_LEFT_OUT`` + 1 stands for any more. Both log-likelihoods and the items of the list are arrays
+    with an entry for each of ``GAPS``. In a gap that is ``explained`` no run was left out.
 
     A gap is regular (that of the script), a pause (the script was started again), or the hole of a number of
     runs."""
@@ -288,34 +295,37 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool])
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
     for gap, is_explained in zip(gaps, explained, strict=True):
         regular = _normal(gap, GAPS, _jitter(runs))
-        # All octaves of a pause are equally likely. One not clearly longer than the gap of the script is no
-        # pause: nearly 0, of which a logarithm can still be taken.
+        # The density of a pause, whose logarithm is uniform. A gap not clearly longer than that of the script
+        # is no pause: 1e-9 is nearly 0, and still has a logarithm.
         pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
-        # The densities of a hole of 1, 2, ... ``MOST_LEFT_OUT`` runs, and last of more runs.
+        # The densities of a hole of 1, 2, ... ``MOST_LEFT_OUT`` runs, and last of more runs: four times that
+        # of a pause, if the gap is long enough for them.
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
-        more = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
-        by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(more, 4 * pause, 0))
+        has_room = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
+        by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(has_room, 4 * pause, 0))
         without = np.log((1 - again) * regular + again * pause)
-        # If runs were left out, a gap without any is regular, and hardly ever a pause.
+        # If runs were left out, a gap without a hole is regular, and a pause with probability 0.003 only.
         none = (1 - LEFT_OUT) * regular + 3e-3 * pause
         paused += without
         left_out += without if is_explained else np.log(none + LEFT_OUT * sum(by_number))
-        # Index 0 of the list is no run, index n is n runs, so that the index of the largest is the number.
+        # Index 0 of the list is the likelihood of no run, index n that of n runs.
         some = (LEFT_OUT * (not is_explained) * likelihood for likelihood in by_number)
         numbers.append(np.argmax([none, *some], axis=0))
     return paused, left_out, numbers
 
 
 def _density(runs: RunSet, hole: float, number: int) -> Any:
-    """Return the probability density of a ``hole``, in lengths of a run, that ``number`` runs left: an array
-    with an entry for each of ``GAPS``. The density is a mixture over the number of runs that needed one
-    evaluation more, the time up to that evaluation (a step as usual, or half a one), and ``SPREADS``. It is
-    multiplied by the probability that a hole has room for just this number."""
+    """Return the density of a ``hole``, in lengths of a run, where ``number`` runs are missing, times the
+    probability that a hole is one of just so many: an array with an entry for each of ``GAPS``.
+
+    The density is a mixture over the number of these runs that needed one evaluation more, the time up to
+    that evaluation (a usual step between evaluations, or half of it), and ``SPREADS``."""
     density, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
         probability = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
         # The runs, a gap of the script behind each and one before them, and the additional evaluations.
         mean = number * (1 + GAPS) + GAPS + later * steps
+        # Each run adds the variance of its length, and twice that of a gap.
         for factor, weight in SPREADS:
             deviation = math.sqrt(number) * np.hypot(factor * spread, math.sqrt(2) * _jitter(runs))
             density += probability * weight * _normal(hole, mean, deviation)
@@ -331,8 +341,9 @@ def _evaluation_step(runs: RunSet) -> float:
 
 
 def _spread(runs: RunSet) -> float:
-    """Return the standard deviation of the length of a run, as a fraction of it. It is estimated from the
-    median absolute deviation, on which a single run with one evaluation more has no influence."""
+    """Return the standard deviation of the length of a run, as a fraction of it. It is 1.48 times the median
+    absolute deviation, as in a normal distribution; a single run with one evaluation more hardly changes
+    that."""
     deviations = [abs((end - begin) / runs.length - 1) for begin, end in runs.spans]
     return max(STEADIEST, 1.48 * statistics.median(deviations))
 

@@ -15,7 +15,7 @@ from rn50.settings import document, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
-# Verbs that on SIGTERM and SIGHUP, too, remove what they have begun to write.
+# Verbs that remove the file that they have begun to write, also when SIGTERM or SIGHUP ends them.
 cleaned_up = group.main.under("Results and weights", group.CleanedUpVerb)
 
 _output = group.output("The file to write.", required=True)
@@ -239,7 +239,7 @@ def bench_inference(
     from rn50.deploy import inference, inference_engines
 
     if picture is not None:
-        from rn50.deploy import inference_curve  # not without: it needs Matplotlib
+        from rn50.deploy import inference_curve  # needs Matplotlib, which may be missing
 
         files.refuse_to_replace(picture, files.PICTURE, needs_room=True)
     # A line that reports the cores to which this process is bound, and their number.

@@ -15,7 +15,8 @@ LONGEST_S = 1_000_000.0  # about eleven days
 
 
 class _Range(click.ParamType):
-    """A number from ``min`` to ``max``, which help and errors show with separators. ``read`` parses it."""
+    """A number from ``min`` to ``max``, which help and errors show with thousands separators. A subclass has
+    ``read``, the parser of its text."""
 
     min: float | None
     max: float | None

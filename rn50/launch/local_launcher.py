@@ -29,8 +29,9 @@ GRACE_S = 10
 
 
 def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
-    """Start ``command`` once for each rank. Each process gets a socket to every other rank, and memory that
-    all share (``rn50.run.local_ranks``)."""
+    """Start ``command`` once for each rank, and return the processes by rank. Each gets a socket to every
+    other rank, and memory that all share: environment variables tell it their file descriptors, which
+    ``rn50.run.local_ranks`` reads."""
     sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]  # by rank: other rank -> socket
     for rank in range(ranks):
         for peer in range(rank + 1, ranks):
@@ -38,7 +39,7 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     memory = os.memfd_create("rn50")
     processes = []
     for rank, peers in enumerate(sockets):
-        # As "7,,9" for rank 1 of 3, which needs no socket to itself.
+        # Such as "7,,9" for rank 1 of 3, which has no socket to itself.
         descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
         process = subprocess.Popen(
             command,
@@ -49,7 +50,8 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
             preexec_fn=ask_to_end_with_parent(),
         )
         processes.append(process)
-    # The others notice that a rank ends by its sockets, which close only if no other process holds them.
+    # When a rank ends, the others notice that its sockets close. They close only if this process, too, has
+    # closed them.
     os.close(memory)
     for peers in sockets:
         for connection in peers.values():
@@ -124,7 +126,7 @@ def end(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill processes; do nothing for a process that has ended."""
+    """Kill processes; do nothing for a process that has ended. ``job.py`` calls this function, too."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

@@ -1,4 +1,4 @@
-"""Measure the power of this machine during a run, in a process of its own: POWER.
+"""Measure the power of this machine during a run, in a process of its own. POWER selects the power meter.
 
 ``job.py`` runs the ranks inside ``running``, which starts ``main`` as a process before the ranks and ends it
 after them. ``main`` writes the power log of this machine, in the format of ``rn50.results.power``.
@@ -33,8 +33,8 @@ READY_S = 20
 
 @contextlib.contextmanager
 def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
-    """Measure power in this context, if POWER says so and this process is the first on its machine. ``log``
-    is the result log of the run, beside which the power log is written.
+    """Measure power in this context, unless POWER is off, the run has no result log, or this is not the first
+    process on its machine. The power log is written beside the result log ``log``.
 
     Raises UserError before the body of the context runs if power cannot be measured; with POWER=auto it only
     prints the reason.
@@ -42,7 +42,7 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     environ, source = config.environ(), config.run.power
     # Under srun ``job.py`` runs once for each rank. Only the first one on a machine measures.
     is_first_on_machine = environ.get("SLURM_LOCALID", "0") == "0"
-    # Raises UserError if the power cannot be measured, but for POWER=auto returns the reason.
+    # If power cannot be measured, this raises UserError, or returns the reason if POWER is auto.
     impossible = power.refuse_impossible(source) if is_first_on_machine else ""
     if impossible:
         say(f"POWER={source}: {impossible}", err=True)
@@ -55,7 +55,7 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     command = python("-m", "rn50.launch.power_sampler", source, str(file))
     with subprocess.Popen(command, env=environ, stdout=PIPE, preexec_fn=ask_to_end_with_parent()) as sampler:
         assert sampler.stdout is not None
-        sampler.stdout.readline()  # wait until it has begun, or has printed why it cannot and ended
+        sampler.stdout.readline()  # wait for "ready", or for its end if it cannot begin
         try:
             yield
         finally:
@@ -69,9 +69,9 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
 
 
 def main(source: str, file: pathlib.Path) -> None:
-    """Measure until SIGTERM, then write the power log ``file``. ``source`` is POWER: counters of this
-    machine, read every ``INTERVAL_S``, or the file of a meter, from which the readings of the run are
-    taken."""
+    """Measure until SIGTERM, then write the power log ``file``. ``source`` is the value of POWER. Counters of
+    this machine are read every ``INTERVAL_S``. A meter's file, which the meter extends during the run, is
+    read once at the end."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # sigtimedwait receives it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the launcher ends the run, and then this process
     lines: list[str] = []
@@ -94,7 +94,7 @@ def main(source: str, file: pathlib.Path) -> None:
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:
-            # From byte ``size`` on: what the file held then is of the time before the run.
+            # The first ``size`` bytes were in the file before the run, so read from there on.
             readings, other_lines = power.read_meter(source, size)
             lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= now_ms()]
             outcome = f"{counted(len(lines), 'reading')} in this run, {counted(other_lines, 'other line')}"

@@ -45,19 +45,20 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
     """Return a binding for each rank of this machine. The ranks share all CPUs that this process may use.
 
     Ranks get different cores if there are enough cores; else they share all of them. Rank r uses the r-th
-    visible GPU. It gets cores of that GPU's NUMA node, and of those nodes on the same socket to which no GPU
-    in use is attached. If the machine does not report the nodes, or ``near_gpus`` is False, each rank gets
-    the next cores in order. A quota of CPU time limits the number of CPUs, because the kernel stops all
-    threads together as soon as they have used the quota up.
+    visible GPU. It gets cores of that GPU's NUMA node, and of other nodes on the same socket that have no GPU
+    in use. If the machine does not report the nodes, or ``near_gpus`` is False, each rank gets the next cores
+    in order. A quota of CPU time limits the number of CPUs, because the kernel stops all threads together as
+    soon as they have used the quota up.
     """
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
     for pool in pools or [Pool(None, range(ranks_per_node), [machine.cpus])]:
         node_cores = [_cores(cpus, machine) for cpus in pool.cpus]
-        # If the node near the GPUs has too few cores, the cores of all nodes of the pool count alike.
+        # Each rank gets a slice of every node's cores. If the first node, that of the GPUs, has fewer cores
+        # than the pool has ranks, the cores of all nodes are divided as one list.
         if len(node_cores[0]) < len(pool.ranks):
             node_cores = [sum(node_cores, [])]
-        is_shared = len(node_cores[0]) < len(pool.ranks)  # too few cores even so
+        is_shared = len(node_cores[0]) < len(pool.ranks)  # too few cores in all nodes together
         for index, rank in enumerate(pool.ranks):
             if is_shared:
                 rank_cores, cpu_limit = node_cores[0], machine.usable_cpus
@@ -65,7 +66,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
                 rank_cores = [core for cores in node_cores for core in _slice(cores, index, len(pool.ranks))]
                 # This rank's part of the CPUs that the quota allows, but at least one.
                 cpu_limit = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
-            # The limit applies under a quota alone; without one a rank has all threads of its cores.
+            # Without a quota a rank gets all hardware threads of its cores.
             cpus = _one_of_each_core_first(rank_cores)[: None if machine.quota is None else cpu_limit]
             nodes = {cpu.node for cpu in machine.cpus if cpu.number in cpus}
             bindings.append(RankBinding(rank, cpus, nodes.pop() if len(nodes) == 1 else pool.node))
@@ -113,8 +114,8 @@ def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
     keys = ((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core) for cpu in cpus)
     cores = gathered(zip(keys, (cpu.number for cpu in cpus), strict=True))
     in_order = [tuple(cores[key]) for key in sorted(cores)]
-    # A quota means that other containers run here, which may make the same plan. So each starts at another
-    # core, which depends on its host name.
+    # With a quota other containers may run here and make the same plan. So each container starts at another
+    # core, which its host name decides.
     start = 0 if machine.quota is None else zlib.crc32(machine.host.encode()) % len(in_order)
     return in_order[start:] + in_order[:start]
 

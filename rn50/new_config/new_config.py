@@ -1,10 +1,10 @@
 """``rn50 config new``: a complete configuration file for a machine, each value with its reason.
 
-All hyperparameters are from one source and are taken as ``rn50 borrow`` takes them. A user can name the
-source. By default a machine with GPUs gets the published recipe that ``rn50 plan`` advises, and a machine
-without a GPU the demo's. The data set is that of the configuration that is the source, else ImageNet. All
-other values follow from the machine (``choices.py``). ``make`` puts the sections together; rn50/cli writes
-and prints the ``NewConfig``.
+All hyperparameters are from one source, a configuration file or a published recipe, and ``rn50 borrow``'s
+code takes them over. A user can name the source. By default a machine with GPUs gets the published recipe
+that ``rn50 plan`` advises, and a machine without a GPU the demo's configuration. The data set is that of the
+configuration file, else ImageNet. All other values follow from the machine (``choices.py``). ``make`` puts
+the file together; rn50/cli writes and prints the ``NewConfig``.
 """
 
 import dataclasses
@@ -156,7 +156,7 @@ def make(
     else:
         source = of_plan(devices, precision)
     config_argument = argument(name, file)
-    # The sections of the file behind the hyperparameters.
+    # The text of the file after the hyperparameters, which are borrowed below.
     behind = writing.section_text("run", _run(name, machine, devices, software, chosen, source.data))
     behind += writing.section_text("data", _data(source))
     behind += writing.section_text("input pipeline (speed only)", _inputs(config_argument, machine, devices))
@@ -195,7 +195,7 @@ def _run(
     yield "PRECISION", *choices.precision(devices, framework.value)
     if step_mode := choices.step_mode(devices, framework.value, software):
         yield "STEP_MODE", *step_mode
-    # Is the data set ImageNet, wherever it lies? Every other data set needs a label that it is no result.
+    # True for ImageNet in any folder. With other data the log must say that the run is no MLPerf result.
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
         return
@@ -230,9 +230,11 @@ def _inputs(config_argument: str, machine: Machine, devices: Devices) -> Iterato
 def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str) -> Borrowed:
     """Return the new configuration with the hyperparameters of ``source``.
 
-    ``borrow`` puts them into an existing configuration, so it gets a draft: example hyperparameters and
-    ``behind``, the sections behind them. The draft is never written; ``draft`` is the path that errors name.
+    ``borrow`` replaces the hyperparameters of an existing configuration, so it gets a draft of one: example
+    hyperparameters, and ``behind``, the text of the other sections. The draft is never written; ``draft`` is
+    the path that errors name.
     """
+    # The hyperparameters without a default, which every configuration must set.
     needed = [VARIABLES[key] for key in writing.GROUP if VARIABLES[key].default is dataclasses.MISSING]
     examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
@@ -259,15 +261,16 @@ def _text(setting: str, about: str, devices: Devices, source: Source, borrowed: 
         reason = change.origin + notes.get(change.name, "")
         if change.name == "BATCHSIZE":
             reason = f"per {devices.unit}, {total} in all: {source.batch.reason}"
-        if change.origin in ("borrowed", "assumed"):  # a variable with its default needs no line
+        # All others have their defaults, and need no line.
+        if change.origin in ("borrowed", "assumed"):
             lines.append((change.name, change.after or "", reason))
     title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."
     return writing.beginning(title, rows, lines) + behind
 
 
 def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple[str, str]]:
-    """Return rows (name, text) of a header with the epochs and minutes to expect. They are predictions, and
-    say so."""
+    """Return rows (name, text) of a header: the epochs and minutes to expect, and that they were not
+    measured."""
     total, recipe_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     if not borrowed.config.is_imagenet:
         text = "not known"

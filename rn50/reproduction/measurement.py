@@ -1,5 +1,5 @@
-"""Measure a minute of training before any run, and name the slow part if it is slower than expected
-(``measure``)."""
+"""Measure a minute of training before any run of a reproduction, and name the slow part if training is slower
+than expected (``measure``)."""
 
 import pathlib
 from typing import NamedTuple
@@ -19,7 +19,7 @@ SECONDS, ROUNDS = 40, 5
 STAGES_S = 30
 """Seconds of the measurement of the stages of the input, which is made only if the input is slow."""
 MUCH = 0.2
-"""Fraction of a step beyond which the all-reduce is named as the slow part."""
+"""The all-reduce is named as the slow part if it takes more than this fraction of a step."""
 _SAVED = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
 """Names of the numbers in the file in which a measurement is kept."""
 
@@ -58,7 +58,7 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
     if file.exists():
         return _read(file)
     run, batch = config.run, config.hyperparameters.batch_size
-    # None: the image size of the configuration.
+    # None is the image size: that of the configuration.
     timed = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(timed, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
     if result.failure or result.step is None:
@@ -90,8 +90,8 @@ def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
-    # If training is too slow even on synthetic data, for example under other load, the input is still to
-    # blame where real data make it less than half as fast.
+    # The input is slow if training on synthetic data is fast enough; also if both are too slow, for example
+    # because of other load, but training on real data is less than half as fast as on synthetic data.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
         alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here, folder)}"
         text = f"the input: training makes {behind}, and {alone}"
@@ -104,7 +104,7 @@ def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib
 
 
 def _stages(here: Here, folder: pathlib.Path) -> str:
-    """Return a phrase on the slowest stage of the input; empty if the stages cannot be measured."""
+    """Measure the stages of the input. Return a phrase on the slowest; empty if they cannot be measured."""
     rate = profile.rate(here.config, STAGES_S, ROUNDS, folder / "stages.log")
     if rate is None:
         return ""

@@ -1,5 +1,6 @@
-"""Steps of ``rn50 reproduce``, in the order in which the verb calls them: ``plan``, ``measured``, ``run``
-with ``judge``. Each returns the ``Reproduction`` with what it added.
+"""Steps of ``rn50 reproduce``, which repeats the runs of a claim, a published result or somebody's logs, and
+judges whether the outcome is equivalent. The verb calls ``plan``, ``measured`` and ``run`` in this order;
+``run`` calls ``judge``. Each takes the ``Reproduction`` so far and returns it with more fields set.
 """
 
 import pathlib
@@ -81,8 +82,9 @@ class Reproduction(NamedTuple):
 
 
 def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, margin: float) -> Reproduction:
-    """Return claim, configuration and expectation, and write claim and configuration into ``folder``.
-    ``source`` and ``base`` are as for ``claim_of`` and ``configure``, ``runs`` is the number of runs to make.
+    """Return a reproduction with claim, configuration and expectation, and write claim and configuration into
+    ``folder``. ``source`` names the claim (see ``claim_of``), ``base`` is the configuration file of --on, if
+    any (see ``configure``), and ``runs`` is the number of runs to make.
 
     Raises UserError if the source claims nothing that could be reproduced, or the folder has another claim.
     """
@@ -111,9 +113,9 @@ def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, ma
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
-    """Return the reproduction with a minute's measurement, and with the verdict STOPPED if that is too
-    slow."""
-    _runs(planned, folder / RESULTS)  # for its UserError, before the time of a measurement
+    """Measure training for a minute. Return the reproduction with the measurement, and with the verdict
+    STOPPED if training is too slow."""
+    _runs(planned, folder / RESULTS)  # raises its UserError before a minute is spent
     rate = next(row for row in planned.expected if row.quantity == RATE)
     measurement = measure(planned.here, rate, folder)
     if not measurement.slow:
@@ -123,18 +125,18 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
-    # The verb says the next step, by ``next``, so the scripts of the runs do not.
+    # The verb prints ``next``, so ``rn50 run`` leaves out its own line "Next".
     file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
     status = watch.make_missing(file, folder / RESULTS, runs, as_json, **environment)
-    # FAULT is also the status of a summary that found errors in the result, which the judgement reports.
+    # FAULT is the status if the runs were made and a check of the result failed, which ``judge`` reports.
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)
 
 
 def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
-    """Return the runs of the claim, and our runs, whose folder is ``results``. Raises UserError if one of
-    ours has not the configuration that repeats the claim, or is a copy."""
+    """Return the runs of the claim, and our runs, whose folder is ``results``. Raises UserError if a run of
+    ours has another configuration than ``before.here``, or is a copy."""
     claimed = [read_run(file) for file in before.claim.logs]
     ours = [read_run(file) for file in sorted(results.glob("result_*.txt"))]
     refuse_others(ours, before.here.config.as_environment(), claimed)
@@ -142,13 +144,15 @@ def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[
 
 
 def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
-    """Judge our runs, whose folder is ``results``, by the claim. Raises UserError as ``_runs`` does."""
+    """Compare our runs, whose folder is ``results``, with the claim. Return the reproduction with the
+    verdict. Raises UserError as ``_runs`` does."""
     claim, here = before.claim, before.here
     runs = _runs(before, results)
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []
-    # Read our runs as a claim, for the same three quantities. Without a run at the target they claim nothing.
+    # ``claim_of`` computes the three quantities of our runs as it did for the claim, from runs that reached
+    # the target: there must be one.
     if missed < len(system.runs):
         ours = claim_of(str(results))
         for quantity, claimed_values, our_values, comparable in (
@@ -175,7 +179,7 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
 def _verdict(judged: list[Judged], missed: int, same_recipe: bool) -> str:
     """Return the verdict on the whole from the verdicts in the comparable quantities."""
     verdicts = {row.equivalence.verdict for row in judged if row.comparable and row.equivalence}
-    # The rules let one of five runs miss the target. With another recipe misses decide nothing, like epochs.
+    # The rules let one of five runs miss the target. With another recipe neither misses nor epochs count.
     if DIFFERENT in verdicts or (missed > 1 and same_recipe):
         return DIFFERENT
     return EQUIVALENT if verdicts == {EQUIVALENT} and not missed else UNDECIDED

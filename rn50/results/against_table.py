@@ -1,9 +1,10 @@
-"""``rn50 score --against``: compare a table of results with the scores of their logs (``hold``).
+"""``rn50 score --against``: compare a table of results with the scores of their logs. ``hold`` compares,
+``print_differences`` prints.
 
 The table is the CSV of the official summarizer (``mlperf_logging.result_summarizer``), or another CSV with
 columns for submitter, system and minutes, such as the output of ``rn50 score --csv`` or the table of
-published results. Minutes are equal if those of the logs round to those of the table, at its number of
-decimals or at four if it has more.
+published results. Minutes are equal if those of the logs, rounded to the decimals of the table (four at
+most), are those of the table.
 """
 
 import csv
@@ -23,7 +24,7 @@ from rn50.terminal import Terminal, counted, minutes
 
 _REMEDY = "give the official summarizer's CSV, or one with columns submitter, system and resnet (minutes)"
 _MINUTES = ("resnet", "scaled_minutes", "olympic_minutes")
-"""Columns of minutes, as ``_folded`` names. The first one with a value counts."""
+"""Columns of minutes, in small letters. The first one with a value counts."""
 
 
 class Row(NamedTuple):
@@ -35,13 +36,14 @@ class Row(NamedTuple):
     """Minutes as written in the table."""
 
     def equals(self, logged_minutes: float | None) -> bool:
-        """Return whether the minutes of logs round to those of the row; 0.51 allows for rounding errors."""
+        """Return True if the minutes of logs round to those of the row. The limit is 0.51 of the last
+        decimal, and not 0.5, because of rounding errors."""
         decimals = min(len(self.minutes.partition(".")[2]), 4)
         return logged_minutes is not None and abs(logged_minutes - float(self.minutes)) < 0.51 / 10**decimals
 
 
 class Held(NamedTuple):
-    """A result of the logs with its row of the table, or one of the two without the other."""
+    """A result of the logs compared with its row of the table, or one of the two without the other."""
 
     name: str
     """Submitter and system."""
@@ -74,7 +76,8 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
     Raises:
         UserError: the table cannot be read or has no minutes of ResNet-50.
     """
-    rows, row_of = _rows(table), dict[int, Row]()
+    rows = _rows(table)
+    row_of: dict[int, Row] = {}  # index of a result -> its row
     times = [system.scaled_minutes or system.olympic_minutes for system in scores]
     pairs = []  # (difference in minutes, index of the result, row)
     for i, system in enumerate(scores):
@@ -92,7 +95,7 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
 
 
 def _rows(table: pathlib.Path) -> list[Row]:
-    """Return the rows of a table that have minutes, without repetitions."""
+    """Return the rows of a table that have minutes, equal rows once."""
     text = files.read_text(table, remedy=_REMEDY, errors="replace").removeprefix("\ufeff")
     lines = csv.DictReader(io.StringIO(text))
     rows: dict[Row, None] = {}
@@ -103,8 +106,8 @@ def _rows(table: pathlib.Path) -> list[Row]:
         for cells in lines:
             value = next((cells[name].strip() for name in _MINUTES if cells.get(name)), "")
             submitter = _name(cells.get("round"), cells.get("submitter") or cells.get("organisation"))
-            # The column system has the system_name of the description, which several descriptions may share.
-            # details_url is https://.../ORG/systems/SYSTEM.json, with the name of the file of one system.
+            # Several systems may have the name in the column "system". The column "details_url", such as
+            # https://.../ORG/systems/SYSTEM.json, tells which of them it is.
             described = re.search(r"/systems/([^/]+)\.json", cells.get("details_url") or "")
             # "" and "-": a system without minutes of ResNet-50.
             if value not in ("", "-") and math.isfinite(float(value)):
@@ -125,8 +128,8 @@ def _folded(text: Any) -> str:
 
 
 def _names(system: SystemScore) -> tuple[set[str], set[str]]:
-    """Return the submitters and the systems, ``_folded``, that a row of this result may name. The submitter
-    may be empty, because a table may have no such column."""
+    """Return the submitters and the systems, both ``_folded``, that a row of the table may name if it is of
+    this result. The submitter may be empty, because a table may have no such column."""
     log, described = system.runs[0].log, tree.described(system.runs[0].file.parent)
     organisation = (system.submitter or "").rpartition("/")[2]
     submitters = ("", system.submitter, organisation, log.org, described.get("submitter"))
@@ -135,7 +138,8 @@ def _names(system: SystemScore) -> tuple[set[str], set[str]]:
 
 
 def _held(system: SystemScore, logged_minutes: float | None, row: Row | None) -> Held:
-    """Return a result with its row of the table, None if it has none."""
+    """Compare a result with its row of the table; ``row`` is None if the table has none. A result without
+    minutes need not be in the table."""
     difference = "not in the table" if logged_minutes and not row else None
     if row and not row.equals(logged_minutes):
         scaled, unscaled = minutes(logged_minutes), minutes(system.olympic_minutes)

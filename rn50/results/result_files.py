@@ -16,11 +16,11 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 
 
 def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    """Return the result files that ``paths`` mean, without repetitions. A file means itself, whatever its
-    name. A folder means every ``result_*.txt`` below it, in the order of the numbers in their names.
+    """Return the result files that ``paths`` mean, each once. A file means itself, whatever its name. A
+    folder means every ``result_*.txt`` below it, in the order of the numbers in their names.
 
-    If a folder has files in a published tree (``results/<system>/<benchmark>/``), only the files of this
-    benchmark count.
+    Folders of published results also have files of other benchmarks, ``results/<system>/<benchmark>/``. So
+    if some files below a folder lie in a folder with the name of this benchmark, only these count.
 
     Raises:
         UserError: a path does not exist, no result file lies below it, or a folder cannot be read.
@@ -35,6 +35,7 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
     """Return the result files that one path means. Raise UserError if there are none."""
     if not os.path.lexists(path):
+        # Users may give the name of a published result, which other commands accept.
         if any(result.name.lower() == str(path).lower() for result in published.results()):
             raise UserError(path, "the name of a published result", "give its logs; rn50 compare takes names")
         remedy = "give result files or a folder of them; rn50 run CONFIG makes one in results/"
@@ -47,7 +48,7 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
         if any(path.glob("*.log")):
             remedy = f"give the logs themselves: {shlex.quote(str(path))}/*.log"
         raise UserError(path, "no result_*.txt below it", remedy)
-    # In a published tree the folder of a result file has the name of the benchmark.
+    # Files of this benchmark in a published tree: ``realpath``, because their folder may be a link.
     of_tree = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
     return of_tree or files
 

@@ -1,6 +1,6 @@
-"""Print scores: as JSON (``Scores``) and CSV for scripts, and as a table with sentences for people.
+"""The output of ``rn50 score``: JSON (``Scores``) and CSV for scripts, a table with sentences for people.
 
-``rn50 score`` prints all of it; the report and the campaign use single sentences.
+The report and the summary of a campaign use some of the sentences.
 """
 
 import statistics
@@ -27,8 +27,8 @@ class Scores(NamedTuple):
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
-    """Return CSV with a row for each run. The columns of a run are followed by those of its system's score,
-    which are the same in all its rows. All reasons are in one cell; findings are left out."""
+    """Return CSV with a row for each run: columns of the run, then columns of its system's score, which are
+    equal in all rows of the system. All reasons are in one cell; findings are left out."""
     columns: tuple[str, ...] = ("system", "file", "seed", "epochs", "accuracy", "status", "minutes", "kept")
     columns += ("in_set", "valid", "olympic_minutes", "reasons", "label", "unverified", "spread")
     columns += ("accelerators", "images_per_second_per_accelerator")
@@ -39,7 +39,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
         convergence = system["convergence"] or {}
         prefixed = {f"rcp_{name}": value for name, value in convergence.items()}
         for run in system["runs"]:
-            # Where names are equal, as "accuracy", the value of the run counts.
+            # A run and its system both have "accuracy": the later of the dictionaries, the run's, counts.
             cells = {**system, **convergence, **prefixed, **run}
             rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
@@ -112,19 +112,21 @@ def _plus_minus(deviation: float | None) -> str:
 
 
 def _unverified(system: SystemScore) -> str:
-    """Return the remark behind the minutes of a result that MLCommons has not reviewed, else nothing."""
+    """Return " (unverified)", which follows the minutes of a result that MLCommons has not reviewed; else
+    ""."""
     return f" ({rules.UNVERIFIED})" if system.unverified else ""
 
 
 def _further_reasons(system: SystemScore) -> list[str]:
-    """Return a line for each reason after the first, which ``_headline`` has, and one for those left out."""
+    """Return a line for each reason after the first, which ``_headline`` has. Of more than ``_MOST_REASONS``
+    the last line only gives the number."""
     lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
     left = len(system.reasons) - _MOST_REASONS
     return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines
 
 
 def made_of(system: SystemScore) -> str:
-    """Return the phrase that says of which runs the score is the mean."""
+    """Return the phrase on the runs whose mean the score is: "mean of the middle 3 of 5 runs"."""
     text = f"mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
     if not all(run.in_set for run in system.runs):
         text += f", the median set of five consecutive ones of {len(system.runs)}"
@@ -132,8 +134,8 @@ def made_of(system: SystemScore) -> str:
 
 
 def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
-    """Yield sentences on the mean of too few runs, reference convergence, throughput, energy, spread and
-    other load, as far as these are known."""
+    """Yield sentences on the mean of runs that are too few for a score, reference convergence, throughput,
+    energy, spread and other load on the machine, as far as these are known."""
     if system.mean_minutes is not None:
         mean = f"{minutes(system.mean_minutes)} minutes{_unverified(system)}"
         reached = "" if system.accuracy else "; every run so far reached the target"
@@ -162,6 +164,7 @@ def spread_in_words(spread: float) -> str:
 def _spread_of_equal_epochs(system: SystemScore) -> str:
     """Return a phrase on the spread of the minutes within the largest group of runs that took equally many
     epochs. Return "" if all runs took equally many, or no two did."""
+    # number of epochs -> minutes of each run that took so many
     by_epochs: dict[float, list[float]] = {}
     for run in system.runs:
         if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
@@ -174,8 +177,8 @@ def _spread_of_equal_epochs(system: SystemScore) -> str:
 
 
 def scaled(convergence: Convergence, than: str = "the reference") -> str:
-    """Return the scaling of a score that passes the check of reference convergence, in words. ``than`` names
-    the point that the score is faster than."""
+    """Return in words by what factor the minutes of a score are scaled, because its runs took fewer epochs
+    than the reference. ``than`` names the reference."""
     if convergence.factor <= 1 or convergence.scaled_minutes is None:
         return "not scaled"
     changed = f"minutes x {convergence.factor:.7f} = {minutes(convergence.scaled_minutes)} minutes"
@@ -189,7 +192,7 @@ def _convergence(system: SystemScore, convergence: Convergence) -> str:
     elif not convergence.passed:
         verdict = "FAILED: no score that can be published"
     elif convergence.factor <= 1 or convergence.scaled_minutes is not None:
-        verdict = f"passed; {scaled(convergence)}{_unverified(system) * (convergence.factor > 1)}"
+        verdict = f"passed; {scaled(convergence)}" + (_unverified(system) if convergence.factor > 1 else "")
     else:
         since = rules.SCALED_RULESETS[0][:3]
         verdict = f"passed; faster than the reference, but scores are scaled from round v{since} on only"

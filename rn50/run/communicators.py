@@ -77,7 +77,7 @@ class MessageRanks(ABC):
     errors: tuple[type[Exception], ...]
     """Types of the library's errors after a rank is lost."""
     words = re.compile("gloo|nccl", re.IGNORECASE)
-    """Pattern that matches the messages of these errors, and not those of other errors of the same types."""
+    """Pattern found in the messages of these errors, but not in those of other errors of the same types."""
 
     @abstractmethod
     def all_reduce(self, array: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ def chosen(config: Config) -> str:
 def prepare(config: Config, batch_format: BatchFormat) -> None:
     """Import, compile and start what ``open_batches`` needs, without opening the data set. Raises UserError
     if a package is missing."""
-    _batches(config)  # imports the class and what it needs; ``open_batches`` uses it
+    _batches(config)  # imports the class that ``open_batches`` uses
     if chosen(config) == "dali":
         dali.prepare(config, batch_format)
 
@@ -36,8 +36,8 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
 def open_batches(
     config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat
 ) -> Batches:
-    """Open a split of the data set and return its batches for this rank. ``seed`` is that of order, crops and
-    mirroring."""
+    """Open a split of the data set, for training or validation, and return its batches for this rank.
+    ``seed`` is the seed of order, crops and mirroring."""
     return _batches(config)(config, split, communicator, seed, batch_format)
 
 

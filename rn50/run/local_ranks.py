@@ -27,7 +27,7 @@ copied to the arrays of the other ranks."""
 
 
 def started_here(environ: Mapping[str, str]) -> bool:
-    """Return True if this process is one of several ranks that ``local_launcher`` started."""
+    """Return True if this process is a rank that ``local_launcher`` started."""
     return SOCKETS in environ
 
 
@@ -51,7 +51,7 @@ class LocalRanks:
         self._bytes = 0
         """Size of the shared memory."""
         self._shared: list[list[np.ndarray]] = []
-        """For each call of ``shared`` the arrays of all ranks, by rank."""
+        """For each call of ``shared`` a list of the arrays of all ranks, by rank."""
 
     def barrier(self) -> None:
         """Wait until every rank has called this method."""
@@ -68,7 +68,7 @@ class LocalRanks:
         bytes_before = self._bytes
         arrays = self.allocate(values)
         seconds = seconds_of(lambda: self.all_reduce_shared(arrays), self.barrier, repeats)
-        self.barrier()  # behind it no rank uses the arrays, so rank 0 may cut them off
+        self.barrier()  # after it no rank uses the arrays, so rank 0 may remove them from the shared memory
         self._bytes = bytes_before
         if self.rank == 0:
             os.ftruncate(self._memory, bytes_before)
@@ -76,7 +76,8 @@ class LocalRanks:
         return seconds
 
     def shared(self, values: int) -> np.ndarray:
-        """Return this rank's array of a call of ``allocate``, for gradients."""
+        """Allocate an array of ``values`` float32 zeros for gradients on each rank. Return that of this
+        rank."""
         self._shared.append(self.allocate(values))
         return self._shared[-1][self.rank]
 

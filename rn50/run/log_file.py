@@ -46,9 +46,9 @@ class LogFile:
             if not _lock(self.stream):
                 remedy = "wait until that ends, or end it, and start again"
                 raise UserError(self._partial, "another run is writing this log", remedy)
-            # Before we had the lock, the other run may have finished and given this very file its final name.
+            # Before this run got the lock, another may have finished and renamed this very file.
             refuse_existing(result_file)
-            # The file must be empty, or the log of a run that ended early: this run replaces it.
+            # The file must be empty, or the log of a run that ended early, which this run replaces.
             if os.pread(self.stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
                 raise UserError(self._partial, "exists, and is not a log that a run has left", _MOVE)
             self.stream.truncate(0)
@@ -69,9 +69,9 @@ class LogFile:
             raise UserError(self._partial, problem, "start the run again")
 
     def keep(self) -> None:
-        """Write a lost log, which the open ``stream`` still reads, to a new file in the nearest folder above
-        that exists, or in that of temporary files, and print its name. If neither can be written, do
-        nothing."""
+        """Write the content of a lost log, which the open ``stream`` can still read, to a new file, and print
+        its name. The file is in the nearest folder above the log that still exists, else in the folder of
+        temporary files; if neither can be written, there is none."""
         descriptor = self.stream.fileno()
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         nearest = next(folder for folder in self._result_file.absolute().parents if folder.is_dir())
@@ -94,7 +94,8 @@ class LogFile:
 
 
 def _no_link(name: str, flags: int) -> int:
-    """Open a file that is no symbolic link: an ``opener`` of ``open``."""
+    """Open a file, but fail if it is a symbolic link. The parameter ``opener`` of ``open`` takes this
+    function."""
     return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -118,7 +119,7 @@ def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
 
 def refuse_existing(result_file: pathlib.Path) -> None:
     """Raise UserError if ``result_file`` exists, if the system does not say whether it exists, or if it ends
-    in .json, as the file of ``provenance`` beside the log does."""
+    in .json: the settings and versions of the run are saved beside the log under that name."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
@@ -167,8 +168,8 @@ def _end_abandoned(stream: IO[bytes]) -> None:
     with contextlib.suppress(OSError):
         if stream.write(stop) == len(stop):
             return
-    # The disk is full. Make room for ``stop``: drop lines from the end, but not ``run_start``; once it is the
-    # last line, drop the lines before it.
+    # The disk is full. Make room for ``stop`` within the size of ``lines``: drop lines from the end up to
+    # ``run_start``, and then the lines before it.
     kept_lines = lines.splitlines(keepends=True)
     run_start = next(i for i, line in enumerate(kept_lines) if f'"{constants.RUN_START}"'.encode() in line)
     while len(b"".join(kept_lines)) + len(stop) > len(lines):

@@ -71,11 +71,11 @@ class RunLog:
                 write(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``. The platform gets the labels of the
-        configuration and ``labels``, in parentheses.
+        """Log the submission lines, ``cache_clear`` and ``init_start``. The labels of the configuration and
+        ``labels`` follow the platform in parentheses.
 
-        All have the time ``init_start_ms`` at which the process began, because loading the framework is part
-        of initialisation. They are logged later, because only then this process knows its rank.
+        All lines have the time ``init_start_ms`` at which the process began, because loading the framework is
+        part of initialisation. They are written later, once this process knows its rank.
         """
         platform = config.run.platform  # may have a label already, which is not added again
         for label in (*config.labels, *labels):
@@ -93,7 +93,7 @@ class RunLog:
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
         """Log seed, hyperparameters and the names of the initialised ``tensors``, then ``init_stop``."""
-        # The ranks that take part, not those that the configuration asks for.
+        # ``ranks`` is the number that take part, not the number in the configuration.
         total = config.hyperparameters.batch_size * ranks
         self._log(constants.SEED, seed)
         for key, value in dataclasses.replace(config.recipe, global_batch_size=total).logged().items():
@@ -121,7 +121,8 @@ class RunLog:
         target = {TARGET: config.run.target} if rules.OTHER_TARGET in config.labels else {}
         self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **epoch_samples, **target})
         self._log(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
-        # Keys that rounds from v6.1 on ask for. ResNet-50 has no attention. Gradients are summed in float32.
+        # Keys that rounds from v6.1 on ask for: precisions of matrix products, of attention, which ResNet-50
+        # lacks, and of communication, which sums gradients in float32.
         in_linear, _, in_communication = rules.LOWEST_PRECISIONS
         self._log(in_linear, _NUMERIC.get(precision, precision))
         self._log(in_communication, _NUMERIC["float32"])

@@ -1,5 +1,5 @@
 """Save weights of a run beside its log: those after its last epoch, or those of its best evaluation
-(SAVE_WEIGHTS). ``timed_run.py`` calls it on rank 0 when the clock has stopped."""
+(SAVE_WEIGHTS). ``timed_run.py`` calls ``save`` on rank 0 when the clock has stopped."""
 
 import pathlib
 
@@ -14,8 +14,8 @@ from rn50.weights import weights_file
 
 
 def are_asked_for(config: Config) -> bool:
-    """Return whether this run saves its weights. With SAVE_WEIGHTS=first only the first run of a campaign
-    does."""
+    """Return True if this run saves its weights. With SAVE_WEIGHTS=first only the first run of a campaign
+    does, whose log is result_0.txt."""
     if config.run.save_weights == "first":
         return pathlib.Path(config.run.result_file or "").name == "result_0.txt"
     return config.run.save_weights != "0"
@@ -40,15 +40,15 @@ class WeightsToSave:
     """
 
     def __init__(self, config: Config, rank: Rank):
-        # Only rank 0 saves weights, so the other ranks need no copy and no best.
+        # True on the rank that keeps a copy of the best weights: rank 0, because only it saves weights.
         self._copies = config.run.save_weights == "best" and rank.communicator.rank == 0
         self._rank = rank
         self._arrays: dict[str, np.ndarray] | None = None
         self.epoch, self.accuracy = 0, -1.0
 
     def consider(self, epoch: int, accuracy: float) -> None:
-        """Take the current weights, evaluated after ``epoch`` with top-1 ``accuracy``. With SAVE_WEIGHTS=best
-        rank 0 takes them only if they are the best so far."""
+        """Take the current weights, evaluated after ``epoch`` with top-1 ``accuracy``. But with
+        SAVE_WEIGHTS=best rank 0 takes them only if they are the best so far."""
         if accuracy > self.accuracy or not self._copies:
             self.epoch, self.accuracy = epoch, accuracy
             self._arrays = self._rank.weights() if self._copies else None

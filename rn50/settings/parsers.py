@@ -109,13 +109,13 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def epochs(value: str) -> float:
-    """Return a number of epochs, as an int if it is whole, because published logs have whole numbers so."""
+    """Return a number of epochs: an int if it is whole, because published logs have 2 and not 2.0."""
     result = number(value)
     return int(result) if result == int(result) else result
 
 
 def target(value: str) -> str:
-    """Return the text of an accuracy, a fraction in (0, 1], or "none"."""
+    """Return "none", or an accuracy, a fraction in (0, 1], as Python writes it: "0.7590" becomes "0.759"."""
     if value.lower() == "none":
         return "none"
     if not _NUMBER.fullmatch(value) or not 0 < float(value) <= 1:
@@ -124,7 +124,7 @@ def target(value: str) -> str:
 
 
 def power(value: str) -> str:
-    """Return auto, nvml, rapl, off, or ``file:`` and the path of a meter's file."""
+    """Return auto, nvml, rapl, off, or ``file:PATH`` or ``file:PATH,SECONDS`` unchanged."""
     if value.lower() in ("auto", "nvml", "rapl", "off"):
         return value.lower()
     if not value.startswith("file:") or value == "file:":
@@ -142,7 +142,7 @@ def threads(value: str) -> tuple[int, ...]:
 
 
 def optimizer(value: str) -> str:
-    """Return "sgd", or "lars" for its spellings in published files: lars, sgdwlars, sgdwfastlars,
+    """Return "sgd", or "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars,
     sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
         return "lars"

@@ -14,8 +14,8 @@ from rn50.settings.libraries import PASSED_THROUGH
 from rn50.terminal import Terminal, print_json, table
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
-"""Pattern of variables that launchers set, and that differ between ranks or machines. Results are not
-compared by them, so they are not reported."""
+"""Pattern of the names of variables that launchers set and that differ between ranks or machines. They are no
+settings to compare results by, so they are not reported."""
 
 
 class AllReduces(NamedTuple):
@@ -28,7 +28,7 @@ class AllReduces(NamedTuple):
     nodes: int
     """Number of machines."""
     environment: dict[str, str]
-    """Variables of libraries that were set."""
+    """Variables of libraries that were set: name -> value."""
     all_reduce: list[Timing]
 
 
@@ -40,6 +40,7 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
         sizes.append(sizes[-1] * 4)
     with opened(config) as rank:
         communicator = rank.communicator
+        # 50 repetitions of each size below 1 MiB, then 10.
         timings = [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
         if communicator.rank == 0:
             _show(config, communicator, timings, as_json)

@@ -2,7 +2,7 @@
 bottleneck, and the gain of a change.
 
 ``measure`` runs two jobs, whose ranks call ``as_rank``, and returns a ``Profile``. ``read`` returns an
-earlier one, ``gain`` compares two, ``show`` prints.
+earlier profile, ``gain`` compares two, ``show`` prints.
 """
 
 import pathlib
@@ -67,14 +67,15 @@ prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators,
 
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
-    """Do the job ``what`` of ``JOBS`` as one rank; rank 0 reports its result. ``seconds`` and ``rounds`` are
-    for the rate, ``steps`` is the number of steps to profile, ``folder`` is for the traces."""
+    """Do the job ``what``, one of ``JOBS``, as one rank; rank 0 reports the result. The job "rate" lasts
+    about ``seconds`` in ``rounds`` rounds; the job "operators" profiles ``steps`` steps and writes its traces
+    into ``folder``."""
     with opened(config) as rank:
         if what == "rate":
             reported = as_json(input_pipeline.measure(config, rank, seconds, rounds))
         else:
             batches = Meter(config, rank).open(config.input_pipeline).batches
-            # A lead-in of two steps, which ``profile`` lacks. The result, of one more step, is not used.
+            # Three steps to warm up, because ``profile`` makes none before; their result is not used.
             measured_steps.train(rank, batches, 2, 1)
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
@@ -87,7 +88,7 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
 
 
 def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> InputSpeed | None:
-    """Measure the rate alone, in a job with this log; None: the job failed."""
+    """Measure the rate alone, in a job whose log is ``log``; None: the job failed."""
     arguments = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
     reported, failure = worker.run("speed.profile", config, log, **arguments)
     return None if failure else _rate(reported)
@@ -133,14 +134,15 @@ def read(folder: pathlib.Path) -> Profile:
 
 
 def _profile(reported: dict[str, Any]) -> Profile:
-    """Return the profile of what ``as_rank`` has reported, by job of ``JOBS``."""
+    """Return the profile made of ``reported``: job of ``JOBS`` -> what ``as_rank`` reported in it."""
     profiled = reported["operators"]
     operators = [OperatorPerStep(*row) for row in profiled["operators_a_step"]]
     return Profile(_rate(reported["rate"]), profiled["steps"], profiled["step_seconds"], operators)
 
 
 def _rate(reported: dict[str, Any]) -> InputSpeed:
-    """Return the rate of the JSON that ``as_rank`` has reported. That of its overlap lacks the device."""
+    """Return the rate made of ``reported``, the JSON that ``as_rank`` reported in the job "rate". The JSON of
+    an overlap has no device, so that of the rate is put in."""
     overlap = {**reported["overlap"], "device": reported["device"]}
     return of_json(InputSpeed, {**reported, "overlap": overlap})
 
@@ -170,8 +172,8 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     idle = f"no operator ran in {now.idle:.1%} of the time"
     console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
     rows = table(("operator", "calls", "ms a step", "share", *(("before",) if before else ())), ("operator",))
-    # The name of a GPU's kernel may have hundreds of characters; --json has it whole. 44 characters of
-    # a line are left to the other columns.
+    # Cut off long names, because that of a GPU's kernel may have hundreds of characters. 44 characters of a
+    # line are left to the other columns.
     rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, min(console.width - 44, WIDEST))
     for name, calls, milliseconds in now.operators[:TOP]:
         row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]

@@ -42,13 +42,13 @@ def matrix(
     ranks: Sequence[int],
     machines: Sequence[Sequence[str]] = (("localhost",),),
 ) -> list[Cell]:
-    """Return a cell for every combination of the arguments. ``machines`` are lists of host names, one for
-    every number of machines to measure; ``ranks`` are numbers of ranks on a machine.
+    """Return a cell for every combination of the arguments. Each of ``machines`` is a list of host names, to
+    measure on all of them together; ``ranks`` are numbers of ranks on a machine.
 
     Cells with fewer ranks come first, because scaling is reported relative to them.
     """
     nodes_and_hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
-    # Ranks of a machine, number of machines, and their names.
+    # Ranks on a machine, number of machines, and their names (None: this machine alone).
     places = [(count, *pair) for pair in nodes_and_hosts for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
@@ -58,15 +58,16 @@ def matrix(
 
 
 def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
-    """Raise UserError, before anything is measured, for a model of a zoo if ``kinds``, the kinds of data to
-    train on, lacks synthetic data, for a framework that is not installed, and for precisions that none of the
-    frameworks has. ``config`` is the configuration of which the cells change some variables."""
+    """Raise UserError, before anything is measured, if a cell cannot run: a framework is not installed, no
+    framework has any of the precisions, or a model of a framework's zoo, which trains on synthetic data
+    alone, is to train on other ``kinds`` of data only. Each cell changes some variables of ``config``."""
     for cell in all_cells:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
     device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in all_cells))
-    # Of several frameworks one may lack a precision. For a single framework ``replaced``, below, refuses it.
+    # One of several frameworks may lack a precision: ``Bench`` leaves out its cells. With a single framework
+    # all cells are kept, and ``replaced``, below, raises UserError.
     possible = [cell for cell in all_cells if not cell.lacking(device)] if len(names) > 1 else all_cells
     if not possible:
         precisions = " or ".join(dict.fromkeys(cell.precision for cell in all_cells))
@@ -137,7 +138,7 @@ class Bench:
     def failed(self) -> bool:
         """True if the job of a cell failed for another reason than too little memory."""
         harmless = ("", worker.OUT_OF_MEMORY)
-        # Without a log no job ran: the framework lacks the precision.
+        # A result without a log is of no job, because the framework lacks the precision.
         return any(result.log and result.failure not in harmless for result in self.results)
 
     def run(self, seconds: float, rounds: int) -> None:
@@ -168,8 +169,8 @@ class Bench:
         ]
 
     def _scaling(self, measured: Cell, kind: str) -> float | None:
-        """Return the images/s of a rank in this cell, over those in the cell that differs only in having the
-        fewest ranks. None: the two are the same cell."""
+        """Return the images/s per rank in this cell, divided by those in the cell with the fewest ranks that
+        is otherwise equal. None: this is that cell."""
         per_rank = {
             (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
             for cell, rates, *_ in self.results
@@ -180,7 +181,7 @@ class Bench:
         return None if place == fewest else per_rank[place] / per_rank[fewest]
 
     def _to_float32(self, result: Result) -> float | None:
-        """Return the loss of a result less that of the same cell in float32; None: not measured."""
+        """Return the loss of a result minus the loss of the same cell in float32; None: not measured."""
         in_float32 = result.cell._replace(precision="float32")
         for other in self.results:
             # "float32 (auto)", which PRECISION=auto has chosen, counts as float32.
@@ -235,7 +236,7 @@ class Bench:
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
-        # (framework, model, image size) of each, once.
+        # (framework, model, image size) of each model of a zoo, once.
         of_zoos = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
         models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in of_zoos)
         return Facts(

@@ -1,8 +1,8 @@
-"""Write the report of ``rn50 check`` in a form for machines (``lines``): GitHub's annotations or SARIF.
+"""Write the report of ``rn50 check`` in a form for machines (``lines``): GitHub's annotations or SARIF. Paths
+below the working folder are relative to it, because GitHub shows findings only in such files.
 
 Sources: "Workflow commands for GitHub Actions" and "SARIF support for code scanning" in GitHub's
-documentation; SARIF 2.1.0, an OASIS standard. Paths below the working folder are relative to it, because
-GitHub shows findings only in such files.
+documentation; SARIF 2.1.0, an OASIS standard.
 """
 
 import os
@@ -27,7 +27,7 @@ def lines(report: CheckReport, form: str) -> Iterator[str]:
     first log below the folder, because neither form can point to a folder."""
     first_log: dict[pathlib.Path, pathlib.Path] = {}  # folder -> first log below it
     for log in [verdict.file for verdict in report.verdicts]:
-        # Of a log that is a link, the folders with the link count, not those of its target.
+        # If the log is a link, take the folders above the link, not those above its target.
         for folder in (log.parent.resolve() / log.name).parents:
             first_log.setdefault(folder, log)
     findings = [replace(f, file=first_log.get(f.file.resolve(), f.file)) for f in report.findings]
@@ -45,12 +45,13 @@ def _github(report: CheckReport) -> Iterator[str]:
 
 
 def _escaped(text: str, characters: str) -> str:
-    """Return a text with ``characters`` as %XX, and without commands of its own."""
+    """Return a text with each of ``characters`` as %XX. ``inert`` spoils workflow commands in the text, which
+    would else be carried out."""
     return re.sub(f"[{characters}]", lambda match: f"%{ord(match[0]):02X}", inert(text))
 
 
 def _text(finding: Finding) -> str:
-    """Return message and remedy on one line."""
+    """Return message and remedy of a finding, on one line."""
     return safe(f"{finding.message}; {finding.remedy}")
 
 

@@ -1,7 +1,7 @@
 """Count a network's predictions on a validation set: top-1, top-5, confusion of classes, calibration.
 
-``rn50 evaluate`` calls ``evaluate``, for weights in every rank, and for ONNX models. All counts are whole
-numbers, so that their sum over the ranks does not depend on the order of the ranks.
+``rn50 evaluate`` calls ``evaluate``: on every rank for the weights of a run, once for an ONNX model. All
+counts are whole numbers, so that their sum over the ranks does not depend on the order of the ranks.
 """
 
 import math
@@ -77,9 +77,9 @@ class Counts:
     """The counts of a part of the validation set, or of all of it."""
 
     numbers: np.ndarray
-    """All counts in one int64 array, which ranks can sum: the number of images, of correct and of top-5
-    correct ones; then of the bins the images, the confidences and the correct images; then the confusion row
-    by row, if it is counted."""
+    """All counts in one int64 array, which ranks can sum: the numbers of images, of correct images and of
+    images correct in top-5; then three counts for each bin (``_bins``); then the confusion row by row, if it
+    is counted."""
     classes: int
 
     @classmethod
@@ -91,16 +91,17 @@ class Counts:
         """Count images by their float32 logits (n, classes) and labels (n,)."""
         labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
         label_logits = logits[rows, labels][:, None]
-        # Rank of the label's logit among the logits of the image, from 0. Of equal logits the one of the
-        # lower class ranks first. NaN ranks before every number.
+        # Rank of the label's logit among the logits of the image, from 0: the number of logits that are not
+        # lower, NaN included, without the label's own and without equal logits of higher classes.
         not_before = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
         rank = (~(logits < label_logits)).sum(axis=1) - not_before.sum(axis=1)
-        # The highest probability of the softmax; 0 for logits with NaN. Probability 1 is in the last bin.
+        # ``confidence`` is the highest probability of the softmax; 0 for logits with NaN. Probability 1 is in
+        # the last bin.
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         confidence = np.nan_to_num(1 / np.exp(shifted).sum(axis=1))
         bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
         self.numbers[:3] += len(labels), (rank == 0).sum(), (rank < TOP).sum()
-        bin_counts = np.ones(len(labels)), np.rint(confidence * UNIT), rank == 0
+        bin_counts = np.ones(len(labels)), np.rint(confidence * UNIT), rank == 0  # rows of ``_bins``
         for row, values in enumerate(bin_counts):
             np.add.at(self._bins[row], bins, values.astype(np.int64))
         if self.confusion is not None:
@@ -145,7 +146,7 @@ class Counts:
 
     @property
     def bins(self) -> list[Bin]:
-        """The intervals of confidence, from 0 to 1; those without images have zeros."""
+        """The intervals of confidence, from 0 to 1; an interval without images has zeros."""
         images, confidence, correct = self._bins
         divisor = np.maximum(images, 1)
         columns = images, confidence / UNIT / divisor, correct / divisor

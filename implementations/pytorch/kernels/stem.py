@@ -5,8 +5,8 @@ pass in two.
 
 mean is that of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). The kernels see a tensor
 (N, C, H, W) as a matrix: a row for each of the N*H*W pixels, a column for each channel. ``tile.py`` divides
-it into tiles of ROWS x COLUMNS values, blocks of COLUMNS columns, and parts, each a set of tiles of one
-block.
+the matrix into blocks of COLUMNS columns, and a block into tiles of ROWS rows. Some tiles of a block together
+are a part.
 
 The windows have stride 2 and padding 1. Pixel (h, w) of y is at position 3 (h - 2 i + 1) + (w - 2 j + 1),
 from 0 to 8, of window (i, j). The forward pass keeps one byte for each window and channel: the position of
@@ -16,8 +16,8 @@ of these gradients:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
 
-The sums are over the rows of x, whose number is rows: ``stem_sums`` makes those of each part, and the caller,
-``fused_norm.py``, adds up the parts. Then ``stem_input_gradient`` computes dx.
+The sums are over the rows of x, whose number is rows: ``stem_sums`` computes the sums over each part, and the
+caller, ``fused_norm.py``, adds up the parts. Then ``stem_input_gradient`` computes dx.
 """
 
 import triton
@@ -34,9 +34,9 @@ NONE = tl.constexpr(9)
 
 @triton.jit
 def _pixels(image, h, w, height, width, valid, column, columns):
-    """Return the memory offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and a mask: True where
-    ``valid`` is True and the pixel lies within the image. ``image``, ``h``, ``w`` and ``valid`` are
-    (ROWS,)."""
+    """Return the memory offsets (ROWS, COLUMNS) of the pixels (h, w) of the images with indices ``image``,
+    and a mask: True where ``valid`` is True and the pixel lies within its image. ``image``, ``h``, ``w`` and
+    ``valid`` have the shape (ROWS,)."""
     inside = valid & (h >= 0) & (h < height) & (w >= 0) & (w < width)
     pixel = (image * height + h).to(tl.int64) * width + w
     return pixel[:, None] * columns + column[None, :], inside[:, None] & (column < columns)[None, :]
@@ -44,8 +44,8 @@ def _pixels(image, h, w, height, width, valid, column, columns):
 
 @triton.jit
 def _image_and_pixel(row, height, width):
-    """Return the index of the image, h and w of the pixels ``row`` (rows of the matrix) of images with this
-    height and width."""
+    """Return the index of the image, h and w of each pixel of ``row``, indices of rows of the matrix, for
+    images with this height and width."""
     return row // (height * width), row // width % height, row % width
 
 
@@ -71,7 +71,7 @@ def stem(
     of ``out``; ``height`` and ``width`` are those of ``x``."""
     number, block = place(columns, COLUMNS)  # number of this program among those of its block of columns
     column = columns_of(block, COLUMNS)
-    row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)
+    row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)  # program 0 has the last tile
     image, i, j = _image_and_pixel(row, out_height, out_width)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)

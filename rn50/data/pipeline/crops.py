@@ -1,7 +1,7 @@
-"""Decoding and cropping of images in NumPy, for the DataLoader's processes (``loader_records.py``):
-``training_crop`` and ``evaluation_crop``.
+"""Decode and crop images in NumPy: ``decode``, ``training_crop`` and ``evaluation_crop``, which the
+DataLoader's processes call (``loader_records.py``).
 
-``dali.py`` defines the same crops for DALI. The numbers of both are in ``rn50/benchmark/rules.py``.
+``dali.py`` defines the same crops for DALI. Both take their numbers from ``rn50/benchmark/rules.py``.
 """
 
 import io
@@ -36,10 +36,10 @@ def decode(image: bytes) -> np.ndarray:
 
 def random_window(width: int, height: int, min_area: float, random: np.random.Generator) -> Window:
     """Return a random window in an image of ``width`` x ``height`` pixels. Its area is uniform between
-    ``min_area`` and all of the image, its aspect ratio log-uniform, and its position uniform.
+    ``min_area``, a fraction, and the whole image; its aspect ratio is log-uniform, and its position uniform.
 
     A window that does not fit is drawn again. If ``ATTEMPTS`` windows did not fit, as happens for a very long
-    image, the window is the largest in the centre that has an allowed aspect ratio.
+    image, the window is the largest one of an allowed aspect ratio, in the centre.
     """
     for _ in range(ATTEMPTS):
         area = random.uniform(min_area, rules.CROP_AREA[1]) * width * height
@@ -54,8 +54,9 @@ def random_window(width: int, height: int, min_area: float, random: np.random.Ge
 
 
 def centre_window(width: int, height: int, size: int, resize: int) -> Window:
-    """Return the window, in an image of ``width`` x ``height`` pixels, of this crop: the image is resized so
-    that its shorter side has ``resize`` pixels, then ``size`` x ``size`` pixels of its centre are taken."""
+    """Return the window of an image of ``width`` x ``height`` pixels that becomes the centre crop: ``size`` x
+    ``size`` pixels in the centre, once the image is resized so that its shorter side has ``resize``
+    pixels."""
     scale = min(width, height) / resize  # pixels of the image per pixel of the resized image
 
     def begin(side: int) -> float:
@@ -81,11 +82,11 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
 
 
 def _neighbours(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, ...]:
-    """Return the two pixels of an image between which each of ``count`` sample points lies, and the distance
-    of the sample point from the first: three arrays of shape (count,).
+    """Return, along one side of an image, the indices of the two pixels between which each of ``count``
+    sample points lies, and the distance of the point from the first of them: three arrays of shape (count,).
 
     The sample points are the centres of ``count`` equal parts of the window from ``begin`` to ``begin +
-    length``. ``side`` is the number of pixels of the image in this direction.
+    length``. ``side`` is the number of pixels of this side.
     """
     position = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
     first = np.floor(position).astype(np.int64)
@@ -96,7 +97,7 @@ def training_crop(image: np.ndarray, size: int, min_area: float, random: np.rand
     """Return a random crop of ``image``, uint8 (H, W, 3), resized to ``size`` x ``size`` pixels and mirrored
     with the probability of the benchmark: uint8 (S, S, 3).
 
-    Beyond the crop its edge pixels are repeated, even if the image goes on there.
+    Interpolation sees no pixel outside the crop: it repeats the crop's edge pixels.
     """
     height, width, _ = image.shape
     x, y, w, h = map(int, random_window(width, height, min_area, random))

@@ -4,8 +4,8 @@ convergence points and published runs.
 The epochs of the reference, interpolated between its points, are the trend. Each published result differs
 from the trend by some epochs. The prediction is the trend plus the weighted median of these differences; a
 result weighs less the further its batch size is from the one that is asked for. The reference itself counts
-as one result, which is exact to one evaluation: its mean, the evaluation before and the evaluation after have
-a third of its weight each.
+as one more result, with three differences of a third of its weight each: 0, one evaluation less, and one
+more.
 
 The median is used instead of the mean because epochs come in steps of an evaluation, and because badly chosen
 recipes should not count. The prediction is never below the fewest epochs that a published result needed.
@@ -26,16 +26,15 @@ CONFIDENCE = 0.8
 them."""
 
 _REFERENCE_SPREAD = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
-"""Differences from the trend, in epochs, with which the reference itself counts. Each has a third of its
-weight."""
+"""Differences from the trend, in epochs, with which the reference itself counts."""
 
 
 class Weights:
     """Parameters of the weights. A published result at the batch size that is asked for weighs 1."""
 
     octaves = 0.25
-    """Standard deviation of the bell curve by which a result weighs less at another batch size, in
-    octaves."""
+    """A result at another batch size weighs less by a bell curve over the logarithm of the batch size. This
+    is its standard deviation, in octaves (factors of 2)."""
     reference = 1.0
     """Weight of the reference."""
     other_recipes = 0.5
@@ -53,8 +52,8 @@ class Epochs(NamedTuple):
 
 
 class EpochModel:
-    """Model made of the closed-division ``results`` that reached the target. All must have LARS as
-    optimizer."""
+    """Model made of those ``results`` that are of the closed division, reached the target, and state a batch
+    size. All must have LARS as optimizer."""
 
     def __init__(self, results: Sequence[PublishedResult]) -> None:
         reached = (result for result in results if result.is_closed and result.epochs_to_target)
@@ -67,14 +66,15 @@ class EpochModel:
         self._differences = np.append(needed - trend, _REFERENCE_SPREAD)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
-        """Return the epochs to expect at a batch size. ``recipe``, as ``Recipe.shared`` has it, are the
-        hyperparameters; None: those that are usual at this batch size."""
+        """Return the epochs to expect at a batch size. ``recipe`` (a ``Recipe.shared``) has the
+        hyperparameters to train with; None: the usual ones at this batch size."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
-        # The reference comes behind the published results, in ``_differences`` too: as three entries.
+        # The weights are in the order of ``_differences``: the published results, then the reference's three.
         number = len(_REFERENCE_SPREAD)
         weights = np.append(weights, np.full(number, Weights.reference / number))
         if recipe is not None:
+            # True for results with other hyperparameters, and for the reference.
             others = np.array([other != recipe for other in self._recipes] + [True] * number)
             weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
         trend = reference.interpolated(global_batch_size).mean

@@ -1,5 +1,5 @@
-"""The confirmation of a search: the baseline and the winner of the trials run again with fresh seeds
-(``slots``), and ``verdict`` says whether the difference of their epochs is more than chance."""
+"""The confirmation of a search: the winner of the trials and the baseline, with which it is compared, are run
+again with fresh seeds (``slots``), and ``verdict`` says whether their epochs differ by more than chance."""
 
 import heapq
 import pathlib
@@ -61,14 +61,15 @@ class Confirmation:
 
 def fresh_seeds(number: int, used: Iterable[int]) -> list[int]:
     """Return random seeds from the operating system, all different and none among ``used``."""
-    before = set(used)  # so many more are drawn, in case all of them come up again
+    before = set(used)
+    # Enough seeds even if all of ``before`` are drawn again.
     seeds = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(before))
     return [seed for seed in seeds if seed not in before][:number]
 
 
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
-    """Return the pair of baseline and winner, with seeds for ``runs`` runs of each. None is among the seeds
-    ``used`` before."""
+    """Return the pair of baseline and winner, with seeds for ``runs`` runs of each, all different and none
+    among ``used``."""
     seeds = fresh_seeds(2 * runs, used)
     return Pair({BASELINE: baseline, WINNER: winner}, {BASELINE: seeds[:runs], WINNER: seeds[runs:]})
 
@@ -84,8 +85,8 @@ def duration(baseline: float, winner: float, seeds: int, workers: int) -> float:
     """Return the seconds of a confirmation with ``workers`` runs at a time, if a run takes ``baseline`` or
     ``winner`` seconds and each side has ``seeds`` runs."""
     ends = [0.0] * workers  # time at which each worker is free again, as a heap
-    for seconds in (baseline, winner) * seeds:  # the worker that is free first makes the next run
-        heapq.heapreplace(ends, ends[0] + seconds)
+    for seconds in (baseline, winner) * seeds:
+        heapq.heapreplace(ends, ends[0] + seconds)  # the worker that is free first makes the run
     return max(ends)
 
 
@@ -93,10 +94,9 @@ def slots(folder: pathlib.Path, confirmed: Pair) -> list[Slot]:
     """Return all runs of the confirmation. Baseline and winner take turns, so that both suffer if the machine
     becomes slower."""
     return [
-        Slot(who, number, seed, folder / FOLDER / who / f"result_{number}.txt")
-        # both: the seeds of the runs of baseline and winner with this number
-        for number, both in enumerate(zip(*confirmed.seeds.values(), strict=True))
-        for who, seed in zip(confirmed.seeds, both, strict=True)
+        Slot(who, number, seeds[number], folder / FOLDER / who / f"result_{number}.txt")
+        for number in range(len(confirmed.seeds[BASELINE]))  # both sides have equally many seeds
+        for who, seeds in confirmed.seeds.items()
     ]
 
 
@@ -106,8 +106,8 @@ def runs_left(folder: pathlib.Path, confirmed: Pair) -> int:
 
 
 def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib.Path]) -> Slot | None:
-    """Return the next run that has no result file and whose file is not among ``in_hand``, those of the runs
-    that are alive. None: there is no such run."""
+    """Return the next run without a result file that is not in hand, and make its folder. ``in_hand`` are the
+    result files of the runs that are alive. None: there is no such run."""
     for slot in slots(folder, confirmed):
         if slot.result_file not in in_hand and not slot.result_file.exists():
             slot.result_file.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,8 @@ def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib
 
 
 def verdict(folder: pathlib.Path) -> Confirmation:
-    """Compare the finished runs of baseline and winner in the folder of a search."""
+    """Return the outcome of the confirmation: the comparison of the finished runs of baseline and winner in
+    the ``folder`` of a search."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs, missed = dict[str, list[float]](), dict[str, int]()
     for who, result in scores.items():
@@ -127,7 +128,7 @@ def verdict(folder: pathlib.Path) -> Confirmation:
         sentence = f"It does not stand: no run of the {who} reached the target."
         return Confirmation(False, None, missed, epochs, scores, sentence)
     comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the winner")
-    # ``shown``: the difference is more than chance. ``difference``: the winner's epochs less the baseline's.
+    # ``shown``: True if the difference is more than chance. ``difference``: winner's epochs minus baseline's.
     fewer = comparison.shown and comparison.difference < 0
     stands = fewer and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"

@@ -1,10 +1,10 @@
 """``Journal``, the state of a search: a file of JSON lines in the folder of the search, which a single
-process reads and writes. ``evidence`` makes of its trials what ``method.plan`` needs.
+process reads and writes. ``evidence`` turns its trials into the evidence that ``method.plan`` needs.
 
 A trial is a run. If its log is complete, the trial is finished, even if the search was killed before it could
 record that.
 
-A line records a value of the search, or the fields of a trial that are new or changed::
+A line records the search, its confirmation, or the new or changed fields of a trial::
 
     {"search": {"config": {"LR": "3.0", ...}, ...}}
     {"trial": 0, "point": [3.0, 32, 1.0, 5e-05, 12, null], "stage": "the configuration as it is", "seed": 5}
@@ -83,7 +83,7 @@ class Journal:
             for line in lines:
                 self._take(files.parse_json(line.decode()))
                 count += 1
-            # A first line that was cut off is still a journal; another file without a whole line is none.
+            # A first line that was cut off is still the beginning of a journal; any other text is not.
             if not self.search and not _BEGINS.startswith(unfinished[: len(_BEGINS)]):
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -110,7 +110,7 @@ class Journal:
             self.trials[number] = self.trials[number]._replace(**record)
         trial = self.trials[number]
         integers = (trial.number, trial.seed, trial.point.batch_size, trial.point.num_epochs)
-        # The fields that may be null count as 0.
+        # Fields that may be null count as 0, so that they pass the test of types.
         numbers = (*(value or 0 for value in trial.point), trial.value or 0, trial.seconds or 0)
         types = ((integers, int), (numbers, (int, float)), ((trial.stage, trial.note), str))
         has_types = all(isinstance(value, type_) for values, type_ in types for value in values)
@@ -153,7 +153,7 @@ class Journal:
     def settle(self, number: int, is_stopped: bool) -> None:
         """Record the end of a trial whose run has ended. With a complete log the trial is finished. Without
         one it is stopped if ``is_stopped``: it could no longer beat the best. Otherwise it is failed if it
-        has a note, else interrupted; both say nothing about its point."""
+        has a note, else interrupted; neither is evidence on its point."""
         if self.result_file(number).exists():
             self.finish(number, objective.value(read_log(self.result_file(number)).evaluations))
         elif is_stopped:

@@ -1,11 +1,12 @@
-"""The method of a search: ``plan`` says which points need runs next, as a pure function of what the trials so
-far have shown. A point is a set of hyperparameters; its value is the number of epochs to the target.
+"""The method of a search: ``plan`` says which points need runs next, as a pure function of the evidence, the
+values of the runs so far. A point is a set of hyperparameters. The value of a run is the number of its epochs
+to the target, so lower is better; the value of a point is the mean of its runs.
 
 The stages of a pass are, in this order: the learning rate in factors of ten; the learning rate in steps of 10
 %; the batch size, with the learning rate scaled along; the warm-up; the weight decay; the length of the
 schedule. A stage starts from the best point so far, tries a step in both directions, and goes on in the
-better one while that improves the value. The next pass begins with the steps of 10 %. The search ends when a
-pass finds nothing better.
+better one while that improves the value. Every later pass leaves out the factors of ten. The search ends when
+a pass finds nothing better.
 
 The runs of a point differ in their seeds, so a point becomes the best by the mean of several runs only. A
 point is ruled out as soon as its mean is worse than the best by more than chance explains for so few runs.
@@ -25,7 +26,7 @@ that reached the target, and still orders the runs that missed it."""
 PASSES = 3
 """Limit of passes. Without it a series of ever smaller gains might not end."""
 NOISE = 0.1
-"""Relative standard deviation of the values of a point's runs. That of the mean of n runs is NOISE /
+"""Relative standard deviation of the values of a point's runs. For the mean of n runs it is NOISE /
 sqrt(n)."""
 DIGITS = 4
 """Significant digits of the learning rates that are tried."""
@@ -49,12 +50,12 @@ class Point(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Result of the runs of a point so far."""
+    """Evidence on a point: the outcome of its runs so far."""
 
     values: tuple[float, ...] = ()
     """Values of the finished runs."""
     ruled_out: bool = False
-    """True if a run was stopped, because the point can no longer beat the best."""
+    """True if a run of the point was stopped because the point can no longer beat the best."""
 
     @property
     def mean(self) -> float:
@@ -86,12 +87,12 @@ class NextRuns:
     undecided: tuple[Point, ...]
     """Points that need more runs before the stage can go on; empty at the end of the search."""
     most_runs: int
-    """Number of runs until the end of the search if every step improves the value."""
+    """Largest number of runs until the end of the search: that if every step improves the value."""
 
 
 def stages(learning_rate_unit: float = 0) -> list[Stage]:
-    """Return the stages of a pass in their order. If the unit is not 0, all learning rates are whole
-    multiples of it."""
+    """Return the stages of a pass in their order. If ``learning_rate_unit`` is not 0, every learning rate
+    that they try is a whole multiple of it."""
 
     def scaled(point: Point, factor: float) -> Point | None:
         """Return the point with ``factor`` times its learning rate, rounded; None if that is rounded to 0."""
@@ -135,8 +136,8 @@ def _schedule(point: Point, way: int) -> Point | None:
 
 def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None:
     """Return the mean value of a point if it has enough runs to compare it with ``best_value``, the mean of
-    the best point; None: it needs more runs. Enough are ``repeats`` runs, fewer if their mean is so much
-    worse than the best that the point is ruled out, and a single one if it missed the target."""
+    the best point; None: it needs more runs. ``repeats`` runs are enough. Fewer are enough if one of them
+    missed the target, or if their mean is so much worse than the best that the point is ruled out."""
     runs = len(evidence.values)
     if evidence.ruled_out or runs >= repeats or (runs and max(evidence.values) >= MISSED):
         return evidence.mean
@@ -144,18 +145,18 @@ def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None
 
 
 def _worst_mean(best_value: float, runs: int, repeats: int) -> float:
-    """Return the mean value of ``runs`` runs from which on a point is ruled out: with ``NOISE`` 10 % above
-    the best after one run, 7 % after two, and the best itself after ``repeats``."""
+    """Return the lowest mean value that rules a point out after ``runs`` runs: 10 % (``NOISE``) above the
+    best after one run, 7 % after two, and the best itself after ``repeats``."""
     return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 
 def limit(evidence: Evidence, best_value: float, repeats: int) -> float:
-    """Return the value of the next run of a point from which on the point is ruled out; infinity if the best
-    point has missed the target."""
+    """Return the lowest value of a point's next run that rules the point out; infinity if the best point has
+    missed the target."""
     if best_value >= MISSED:
         return math.inf
     runs = len(evidence.values) + 1
-    # With this value the mean of the runs is the worst that is not ruled out.
+    # With this value of the next run the mean of all of them is ``_worst_mean``.
     return _worst_mean(best_value, runs, repeats) * runs - sum(evidence.values)
 
 
@@ -166,11 +167,12 @@ def plan(
     possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
 ) -> NextRuns:
-    """Return the next runs of a search that begins at ``start``, by the evidence of each point. ``repeats``
+    """Return the next runs of a search that begins at ``start``, by the evidence on each point. ``repeats``
     runs decide a point, and only points for which ``possible`` is true are tried."""
     order = stages(learning_rate_unit)
     # Most runs of each stage: its first step is tried in both directions, the others in the better one.
     runs = [(2 + stage.most - 1) * repeats for stage in order]
+    # Most runs of the search: those of ``start``, of the first stage once, of the other stages in each pass.
     left = repeats + runs[0] + PASSES * sum(runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
@@ -220,7 +222,7 @@ class _Walk:
                     if mean is not None and mean < self.value:
                         better.append((mean, way, point))
             if better:
-                self.value, way, self.best = min(better)  # of equal means the way down, whose ``way`` is -1
+                self.value, way, self.best = min(better)  # of two equal means that of way -1, downwards
                 ways = (way,)
             undecided = [point for point in steps if self._decided(point) is None]
             if undecided or not better:

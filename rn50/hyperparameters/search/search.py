@@ -1,8 +1,8 @@
 """``Search`` is a call of ``rn50 search``: it starts the runs that the scheduler names, watches them, stops
 those that can no longer beat the best, and records how they ended.
 
-A trial is a run that tries a point, a set of hyperparameters. Runs without a trial's number are those of the
-confirmation, which comes after the search; none of them is stopped as hopeless.
+A trial is a run that tries a point, a set of hyperparameters. After the trials come the runs of the
+confirmation, whose ``task.trial`` is None; none of them is stopped as hopeless.
 """
 
 import signal
@@ -124,7 +124,7 @@ class Search:
         # Other runs of the point have decided it meanwhile: it is no better than the best.
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
-        # The curves of the best point's runs, if they reached the target, for comparison with this run.
+        # The curves with which this run is compared: of the best point's runs, if they reached the target.
         of_best = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
         logs = [self._journal.result_file(trial.number) for trial in of_best if plan.value < method.MISSED]
         curves = [read_log(log).evaluations for log in logs]
@@ -132,16 +132,16 @@ class Search:
         return objective.why_stop(job.evaluations(), limit, curves)
 
     def _end(self, job: Training, status: int) -> str:
-        """Record how a run with this exit status ended, and return it in words. Raises UserError if the fault
-        of the run ends the search."""
+        """Record how a run ended, by its exit ``status``, and return the outcome in words. Raises UserError
+        if the run failed in a way that ends the search."""
         number, complaint = job.task.trial, job.complaint
-        # Its log is complete, or the search itself has stopped it.
+        # Its log is complete, or the search has stopped it.
         if job.finished or job.reason:
             self._settle(job)
             return _in_words(job) if job.finished else f"stopped: {job.reason}"
         if number is not None:
             self._journal.note(number, complaint)
-        # Larger than the batch of the configuration with which the search began.
+        # True if the batch is larger than that of the configuration with which the search began.
         is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if status == Status.DIVERGED:
             if number is None:  # a run of the confirmation counts as missed; its log says "aborted"
@@ -151,7 +151,8 @@ class Search:
         elif number is not None and is_larger and not was_killed(status):
             self._journal.settle(number, is_stopped=True)  # its batch may be too large for the memory
         else:
-            # A run that was killed from outside begins again. Any other fault ends the search.
+            # A run that was killed from outside is made again, up to ``MOST_KILLED`` times. Any other fault
+            # ends the search.
             self._settle(job)
             self._killed += 1
             if not was_killed(status) or self._killed > MOST_KILLED:

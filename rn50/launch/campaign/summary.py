@@ -27,14 +27,14 @@ NEXT_IS_SAID = "RN50_NEXT_IS_SAID"
 def so_far(files: Sequence[pathlib.Path]) -> None:
     """Write the report of the runs that have ended, without the official checks, which come at the end.
 
-    Raises UserError as ``report.write`` does, and where a package for pictures is missing.
+    Raises UserError as ``report.write`` does, and if a package that the report needs is missing.
     """
     _report(files, ())
 
 
 def end(files: Sequence[pathlib.Path], system: str) -> Status:
-    """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every
-    check passed.
+    """Check and score the runs of a campaign, write the report and print the outcome. Return SUCCESS if every
+    check passed, else FAULT. ``system`` is the name of the configuration.
 
     Raises UserError if a file is not a log.
     """
@@ -43,7 +43,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     [score] = scoring.score(files)
     try:
         page: pathlib.Path | None = _report(files, checking.DEFAULT_RULESETS)
-    except UserError as error:  # not a fault of the result
+    except UserError as error:  # the result is not at fault: print the outcome without the report
         say(f"rn50: {error}", err=True)
         page = None
     console = Terminal()
@@ -64,8 +64,9 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
 def lines(
     score: SystemScore, checked: CheckReport, page: pathlib.Path | None, system: str
 ) -> list[tuple[str, str]]:
-    """Return the lines of the outcome, as (name, text)."""
-    # Excused are logs of runs that may miss the target: they pass although the checker refuses them.
+    """Return the lines of the outcome, as (name, text). ``page`` is the file of the report; None: it could
+    not be written."""
+    # An excused log is of a run that may miss the target: it passes although the checker refuses it.
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
@@ -111,9 +112,10 @@ def _speed(score: SystemScore) -> str:
 
 
 def _next(score: SystemScore, system: str) -> str:
-    """Return the next command, or advice where none helps. ``system`` names the configuration."""
+    """Return the next command, or advice where none helps. ``system`` is the name of the configuration, with
+    "+VARIABLE=VALUE" behind it for each --set."""
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
-    base, *changes = system.split("+")  # as DEMO_CPU+LR=1, a configuration with --set LR=1
+    base, *changes = system.split("+")  # DEMO_CPU+LR=1: base DEMO_CPU, changes ["LR=1"]
     if any(run.is_cut for run in score.runs):
         return f"without BENCHMARK_STEPS runs give a result    |    {rn50} bench throughput {base}"
     missed = sum(not run.converged for run in score.runs)
@@ -125,6 +127,7 @@ def _next(score: SystemScore, system: str) -> str:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     folder = score.runs[0].file.parent
+    # Compare with the runs of the unchanged configuration, and make these first if there are none.
     if changes:
         before = folder.parent / base
         into = "" if before.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(before))}"

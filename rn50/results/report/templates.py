@@ -14,15 +14,16 @@ from rn50.terminal import safe
 
 
 def _shown(value: object) -> object:
-    """Return a value for a page: markup as it is, anything else as text without control characters, which
-    HTML forbids."""
+    """Return a value for a page: markup as it is, anything else as text. In text every control character but
+    newline and tab is made visible, because HTML forbids it."""
     return value if hasattr(value, "__html__") else re.sub("[^\n\t]+", lambda part: safe(part[0]), str(value))
 
 
-@functools.cache  # which keeps the compiled templates too
+@functools.cache  # an environment keeps its compiled templates
 def in_folder_of(module: str) -> jinja2.Environment:
-    """Return the environment for the templates in the folder of ``module``, a ``__file__``. It also finds
-    those of this folder, which pages share. Text is escaped; a name without a value is an error."""
+    """Return the environment for the templates in the folder of ``module``, the ``__file__`` of a module. It
+    also finds the templates of this folder, which pages share. Text is escaped; a name without a value is an
+    error. Templates can use ``mark``, ``version``, and ``series``, the numbers of the colours of curves."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([pathlib.Path(module).parent, pathlib.Path(__file__).parent]),
         autoescape=True,

@@ -24,8 +24,8 @@ class Finding:
     line: int | None
     """Line of the file, from 1; null: something is missing, or the fault is not in one line."""
     rule: str
-    """Rule that is broken, as a sentence that is true of a good result; or the official checker that refuses
-    the result, and the rulesets by which it does."""
+    """Rule that is broken, as a sentence that is true of a good result; or the name of the official checker
+    that refuses the result, with the rulesets by which it does."""
     message: str
     """Fault, in words."""
     remedy: str
@@ -40,8 +40,8 @@ class Finding:
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy.
 
-    Findings that differ only in their file share a line. If more than ``_MOST_OF_A_KIND`` lines would differ
-    only in numbers, their findings share one line, too.
+    Findings that differ only in their file or line share one printed line. If more than ``_MOST_OF_A_KIND``
+    printed lines would differ only in numbers, their findings share one, too.
     """
     # (severity, rule, message without its numbers, remedy) -> message -> findings
     kinds: dict[tuple[str, ...], dict[str, list[Finding]]] = {}
@@ -49,7 +49,7 @@ def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
         kind = (finding.severity, finding.rule, re.sub(r"\d+", "#", finding.message), finding.remedy)
         kinds.setdefault(kind, {}).setdefault(finding.message, []).append(finding)
     for (severity, rule, _, remedy), by_message in kinds.items():
-        groups, more_what = list(by_message.values()), "more"
+        groups, more_what = list(by_message.values()), "more"  # a printed line for each group
         if len(groups) > _MOST_OF_A_KIND:
             groups, more_what = [list(itertools.chain(*groups))], "more with other numbers"
         for first, *others in groups:
