@@ -16,9 +16,10 @@ from rn50.packages import needed_for
 
 
 def _end_if_interrupted(ignored: "sys.UnraisableHookArgs") -> None:
-    """End this process on a KeyboardInterrupt that Python would only print, as it does during a fork."""
+    """End this process on a KeyboardInterrupt that Python would only print, as it does with an interrupt
+    during a fork."""
     if isinstance(ignored.exc_value, KeyboardInterrupt):
-        # ``main`` raises it with the number of the signal as argument, Python without.
+        # A handler of ``main`` raises it with the number of the signal as argument, Python without.
         os._exit(128 + (*ignored.exc_value.args, signal.SIGINT)[0])
     sys.__unraisablehook__(ignored)
 

@@ -1,7 +1,7 @@
 """The engine of MXNet: it builds the network and computes the training steps and evaluations of one rank.
 
-``Rank`` in ``rn50/run/loop.py`` calls it for every batch. ``rn50/run/engine.py`` says what each public method
-owes its caller.
+``Rank`` in ``rn50/run/loop.py`` calls it for every batch. The protocol ``Engine`` in ``rn50/run/engine.py``
+describes the public methods.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ class MxnetEngine:
         self._config, self._communicator = config, communicator
         self.context = device.of_rank(config, communicator.local_rank)
         self._masks: list[tuple[Any, Any]] = []
+        """(weight, mask of 0 and 1) of pruned weights, from ``keep``."""
         self.batch_format = self._format()
 
     def build(self, seed: int, precision: str) -> list[str]:
@@ -62,7 +63,7 @@ class MxnetEngine:
         loss.backward()
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
-        for weight, mask in self._masks:  # of ``keep``: pruned weights stay 0
+        for weight, mask in self._masks:  # pruned weights stay 0
             mx.nd.elemwise_mul(weight, mask, out=weight)
         return loss
 
@@ -82,12 +83,15 @@ class MxnetEngine:
         return self.optimizer.momentum()
 
     def array(self, tensor: Any) -> np.ndarray:
+        """Return the values of a tensor of the network, convolutions as (outputs, inputs, height, width)."""
         return self._with_axis_moved(tensor.asnumpy(), 3, 1)
 
     def set(self, tensor: Any, array: np.ndarray) -> None:
+        """Set a tensor of the network to the values that ``array`` returns for it."""
         tensor[:] = mx.nd.array(self._with_axis_moved(array, 1, 3))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply the weights of these names by their masks after every step from now on."""
         tensors = self.tensors()
         arrays = {name: self._with_axis_moved(mask, 1, 3) for name, mask in masks.items()}
         self._masks = [(tensors[name], mx.nd.array(arrays[name], self.context)) for name in arrays]
@@ -110,11 +114,13 @@ class MxnetEngine:
         shared = self._communicator.shared(values)
         if shared is None:
             return mx.nd.zeros(values, self.context)
-        return mx.nd.from_numpy(shared[:], zero_copy=True)  # makes its argument read-only, so it gets a view
+        # ``from_numpy`` makes the array that it gets read-only, so it gets a view.
+        return mx.nd.from_numpy(shared[:], zero_copy=True)
 
     def _format(self) -> BatchFormat:
-        # Half precision is that of the images: only a GPU takes them as float16.
-        # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
+        """Return the format of the batches that this engine takes."""
+        # Images are float16 on a GPU that computes in float16, else float32. On a CPU the warm-up may still
+        # change the precision, but there the format does not depend on it.
         precision = before_warm_up(self._config).name
         on_gpu = self.context.device_type == "gpu"
         gpu = self.context.device_id if on_gpu else None
@@ -123,7 +129,7 @@ class MxnetEngine:
     def _network(self, precision: str) -> Any:
         """Return the network with its initial weights."""
         run, data = self._config.run, self._config.data
-        # True: batch norm and ReLU are one operator, which exists only here.
+        # True: batch norm and ReLU are one operator, which exists for float32 on a CPU only.
         fused_relu = run.device == "cpu" and precision == "float32"
         # True: every layer rounds its weights and inputs as in int8.
         rounds = run.quantization == quantization.NAME
@@ -133,9 +139,9 @@ class MxnetEngine:
         return network
 
     def _with_axis_moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
-        """Return ``array`` with ``axis``, that of the input channels, moved to ``destination``, if it has the
-        weights of a convolution and images are channels-last; else ``array`` itself. MXNet's axis is then 3,
-        that of ``rn50.benchmark.network.shapes`` 1."""
+        """Return the weights of a convolution with ``axis``, which has the input channels, moved to
+        ``destination``. If images are channels-last, it is axis 3 in MXNet, and axis 1 outside of this
+        engine. If they are not, or for other tensors, return ``array`` itself."""
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, destination)) if channels_last else array
 

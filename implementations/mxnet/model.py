@@ -5,9 +5,9 @@ the MLPerf reference: a down-sampling block has its stride in the 3x3 convolutio
 that the MLPerf rulesets compare.
 
 Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
-With ``precision`` "float16" or "bfloat16" the graph casts weights and activations at the inputs of
-convolutions and of the classifier. In the methods ``hybrid_forward``, ``F`` has the operators of MXNet, and
-the other arguments are arrays or, while the graph is built, symbols.
+In "float16" or "bfloat16" the graph casts weights and activations at the inputs of convolutions and of the
+classifier. In the methods ``hybrid_forward``, ``F`` is the module with the operators of MXNet, and the other
+arguments are arrays or, while Gluon builds the graph, symbols.
 """
 
 import itertools
@@ -109,15 +109,12 @@ class ConvNorm(HybridBlock):
         sides = kernel, kernel
         shape = (outputs, inputs, *sides) if layout.axes == "NCHW" else (outputs, *sides, inputs)
         he_normal = mx.init.Normal((2 / (inputs * kernel * kernel)) ** 0.5)
-        self.weight = self.params.get(f"{name}_weight", shape=shape, init=he_normal)
-        self.gamma = self.params.get(f"{norm}_gamma", shape=(outputs,), init=gamma)
-        self.beta = self.params.get(f"{norm}_beta", shape=(outputs,), init="zeros")
-        self.running_mean = self.params.get(
-            f"{norm}_running_mean", shape=(outputs,), init="zeros", grad_req="null"
-        )
-        self.running_var = self.params.get(
-            f"{norm}_running_var", shape=(outputs,), init="ones", grad_req="null"
-        )
+        get = self.params.get  # makes a parameter
+        self.weight = get(f"{name}_weight", shape=shape, init=he_normal)
+        self.gamma = get(f"{norm}_gamma", shape=(outputs,), init=gamma)
+        self.beta = get(f"{norm}_beta", shape=(outputs,), init="zeros")
+        self.running_mean = get(f"{norm}_running_mean", shape=(outputs,), init="zeros", grad_req="null")
+        self.running_var = get(f"{norm}_running_var", shape=(outputs,), init="ones", grad_req="null")
         self._convolution = {
             "kernel": sides,
             "stride": (stride, stride),
@@ -168,8 +165,8 @@ class Bottleneck(HybridBlock):
         super().__init__(prefix=name)
         # oneDNN's fast 1x1 kernels take no stride of 2 if the side is odd. Its slower ones, in the shortcut,
         # took a tenth of the demo's step on a CPU without AVX-512. So on a CPU (``fused_relu``) a pooling
-        # first picks every second pixel, and the convolution of the shortcut has stride 1. With ``rounds``
-        # the range of the whole input counts, pixels that are not picked included.
+        # first picks every second pixel, and the convolution of the shortcut has stride 1. Not so with
+        # ``rounds``, because the range of int8 is that of all pixels of the input.
         has_slow_shortcut = side % 2 == 1 and second.stride == 2
         self._picks = has_slow_shortcut and layout.fused_relu and not layout.rounds
         self.body = nn.HybridSequential(prefix=name)
@@ -258,8 +255,8 @@ def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[i
     The gradients of the last layer come first, in the order in which backpropagation finishes them, so that
     the all-reduce of the first bucket can begin while backpropagation goes on.
 
-    The first backpropagation must come later, because a graph of static shape keeps writing to the arrays
-    that it has used once.
+    Call this before the first backpropagation: a graph of static shape keeps writing to the arrays to which
+    it wrote the first gradients.
     """
     backward = list(reversed(parameters))
     size = math.ceil(len(backward) / groups)

@@ -12,6 +12,7 @@ from rn50.frameworks import Traits, Variables
 PREFIX = "MXNET_"
 
 _ROWS = files.table_beside(__file__, "variables.csv")
+# A row of the table is (name of a variable, the part of MXNet that reads it, meaning).
 LIBRARY, CUDA, PYTHON = (
     frozenset(name for name, where, _ in _ROWS if where == place)
     for place in ("library", "CUDA library", "Python")
@@ -36,17 +37,17 @@ TRAITS = Traits(
     inference={"hybridized": ("float32", "bfloat16")},
     capabilities=MACHINE_CODE,
     cuda=11,
-    horovod=True,
-    gradient_buckets=True,
+    horovod=True,  # for ranks on GPUs or on several machines
+    gradient_buckets=True,  # the all-reduce of the gradients may be divided into several
     variables=Variables(PREFIX, READ, ELSEWHERE),
     library=("mxnet", "libmxnet.so"),
     prefixes=(PREFIX,),
     meanings={name: meaning for name, _, meaning in _ROWS if meaning},
     # On a processor without these flags MXNet's oneDNN 2.4 refuses bfloat16.
     bfloat16_flags=frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
-    rate_with_amx=7.27,
-    container="NVIDIA_MXNET_VERSION",
-    # Without this MXNet runs, and its profiler counts, several operators as one.
+    rate_with_amx=7.27,  # images/s of a training step in bfloat16 on a Xeon with AMX (docs/measurements.md)
+    container="NVIDIA_MXNET_VERSION",  # set in NVIDIA's container
+    # Let the profiler count every operator separately: by default MXNet runs several operators as one.
     profiling={"MXNET_EXEC_BULK_EXEC_TRAIN": "0"},
     is_default=True,
     gpu_package=r"mxnet-cu\d+",

@@ -29,7 +29,7 @@ class Distributed(MessageRanks):
     WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
     """
 
-    errors = (RuntimeError, OSError)  # of the library after a rank is lost
+    errors = (RuntimeError, OSError)  # raised by the library after a rank is lost
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -49,7 +49,7 @@ class Distributed(MessageRanks):
             with self.lost_rank_named():
                 distributed.init_parallel_env()
         except ValueError as error:
-            # In Paddle's message if another process has the port of rank 0.
+            # Paddle's message says "Bind network" if another process has the port of rank 0.
             if "Bind network" not in str(error):
                 raise
             port, remedy = process.environment()["PADDLE_MASTER"], "set MASTER_PORT to a free one"

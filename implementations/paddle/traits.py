@@ -20,7 +20,7 @@ TRAITS = Traits(
     capabilities=MACHINE_CODE,
     cuda=11,
     least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py
-    prefixes=("FLAGS_", "PADDLE_"),
-    of_one_rank="PADDLE_|FLAGS_selected_",
+    prefixes=("FLAGS_", "PADDLE_"),  # variables that begin so are passed through to Paddle
+    of_one_rank="PADDLE_|FLAGS_selected_",  # variables that launchers set for each rank begin so
     meanings={"FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU"},
 )

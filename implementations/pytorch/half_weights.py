@@ -28,6 +28,7 @@ class HalfWeights(Eager):
         super().__init__(network, gradients, label_smoothing)
         decayed = [parameter for parameter in parameters if optimizers.has_weight_decay(parameter.name)]
         self._count = len(decayed)
+        # The values of these parameters lie before index ``end`` of the flat tensors.
         _, end = starts(decayed)
         self._weights = weights[:end]
         self._half = torch.empty_like(self._weights, dtype=precision)
@@ -35,7 +36,7 @@ class HalfWeights(Eager):
         # The tensors whose gradients a step computes, in the order of ``parameters``.
         self._inputs = [*halves, *(parameter.tensor for parameter in parameters[self._count :])]
         self._gradient_views = views(gradients, parameters)
-        # ``functional_call`` takes the weights to use instead by their attribute, as "features.0.weight".
+        # ``functional_call`` takes path of a parameter, as "features.0.weight" -> tensor to use instead.
         path = {tensor: name for name, tensor in network.named_parameters()}
         replaced = {path[parameter.tensor]: half for parameter, half in zip(decayed, halves, strict=False)}
         self._network_in_half = functools.partial(functional_call, network, replaced)

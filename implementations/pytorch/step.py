@@ -24,8 +24,8 @@ during a capture."""
 
 
 class Eager:
-    """Runs a step operation by operation. ``losses`` is ``training_loss`` or its compiled form, which then
-    runs the operations that the compiler has made of both passes."""
+    """Runs a step operation by operation. ``losses`` is ``training_loss``, or its compiled form: the
+    operations are then those that the compiler has made of both passes."""
 
     def __init__(
         self, network: nn.Module, gradients: torch.Tensor, label_smoothing: float, losses: Any = training_loss

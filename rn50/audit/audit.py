@@ -1,9 +1,9 @@
-"""``rn50 audit``: make all tests of each set of runs and sum them up in a verdict (``audit``).
+"""``rn50 audit``: look for runs that were selected, copied or edited (``audit``).
 
-The runs in one folder are a set. ``launches``, ``curves``, ``convergence`` and ``clock`` have the tests, each
-a function from a ``RunSet`` to its ``Evidence``, or None where it does not apply. ``tests.csv`` says what a
-test can and cannot show. Nothing here accuses anybody: a set that stands out may have a reason that logs do
-not tell.
+The runs in one folder are a set, and get one verdict. ``launches``, ``curves``, ``convergence`` and ``clock``
+have the tests. A test is a function from a ``RunSet`` to its ``Evidence``, or to None if the test does not
+apply. ``tests.csv`` says what a test can and cannot show. Nothing here accuses anybody: a set that stands out
+may have a reason that logs do not tell.
 """
 
 import dataclasses
@@ -91,9 +91,11 @@ class Report:
 
 _Files = Sequence[pathlib.Path]
 _Unread = list[UserError] | None
+"""List to which the errors of unreadable files are appended; None: raise them."""
 _SetAlone = tuple[Audit, range, frozenset[int | None], list[str]]
-"""Audit of a set without comparison to other sets, the rows of its runs in ``curves.Curves``, the times of
-run_start of its runs, and the names of the published results that its runs are."""
+"""(audit, rows, starts, published_as): audit of a set without comparison to other sets, the rows of its runs
+in ``curves.Curves``, the times of run_start of its runs, and the names of the published results that its runs
+are."""
 
 
 def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) -> Report:
@@ -118,11 +120,11 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
         raise UserError(sets[0][0].folder, what, "give finished runs")
     # Sets whose runs have the same times of run_start are submissions of the same logs.
     names = gathered((starts, audit.name) for audit, _, starts, _ in sets)
+    # A set without ``starts`` has no timed run: it keeps the verdict NO_RUN.
     audits = [
         _with_others(audit, all_curves.alike(rows), [*names[starts], *published_as]) if starts else audit
         for audit, rows, starts, published_as in sets
     ]
-    # A set without a timed run has no starts: it keeps the verdict NO_RUN.
     return Report(tuple(_adjusted(audits)))
 
 
@@ -137,7 +139,7 @@ def _audit_alone(files_of_set: _Files, unread: _Unread, all_curves: curves.Curve
 
 
 def _tested(runs: RunSet) -> Audit:
-    """Return the audit of a set with the evidence of all tests of single sets, still with the verdict
+    """Return the audit of a set with the evidence of all tests that need no other set. Its verdict is still
     NO_RUN."""
     notes = []
     if names := [run.file.name for run in runs.unfinished]:
@@ -159,10 +161,10 @@ def _tested(runs: RunSet) -> Audit:
 
 
 def _with_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
-    """Return an audit with its verdict. ``alike`` is the evidence on copies in other sets, ``same`` are names
-    of sets and published results with the same logs."""
+    """Return an audit with its verdict. ``alike`` is the evidence on copies of its runs in other sets,
+    ``same`` are the names of the sets and published results with the same logs, perhaps its own too."""
     again = ", ".join(name for name in dict.fromkeys(same) if name != audit.name)
-    # Evidence on a copy within the set, a row of the same test, replaces that on copies in other sets.
+    # Evidence on a copy within the set comes from a test of the same name, and replaces ``alike``.
     evidence = {row.test: row for row in (alike, *audit.evidence)}
     in_order = tuple(sorted(evidence.values(), key=lambda row: ORDER.index(row.test)))
     names = [row.test for row in in_order if row.stands_out]
@@ -172,13 +174,13 @@ def _with_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
 
 
 def _setup(runs: RunSet) -> Evidence | None:
-    """Test "setup": look for runs with different settings, and for runs that alone have impossible
-    accuracies. None for fewer than two runs."""
+    """Test "setup": look for different settings of the runs, and for impossible accuracies in some runs but
+    not in all. Return None for fewer than two runs."""
     if len(runs.logs) < 2:
         return None
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
     impossible = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
-    # Impossible accuracies set a run apart only if other runs have none.
+    # If every run has impossible accuracies, they are no difference between the runs.
     if len(impossible) < len(runs.runs):
         mixed += [f"{run.file.name}: {excerpt(text, LONGEST)}; others are" for run, text in impossible]
     text = "; ".join(mixed) or "one configuration"
@@ -188,7 +190,8 @@ def _setup(runs: RunSet) -> Evidence | None:
 
 
 def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
-    """Yield the audits with q, the p-value of each evidence adjusted for the number of all tests."""
+    """Yield the audits with the field q of each evidence: its p-value, adjusted for the number of tests in
+    all audits."""
     values = [evidence.p for audit in audits for evidence in audit.evidence if evidence.p is not None]
     adjusted = iter(significance.adjusted(values) if values else [])
     for audit in audits:
@@ -198,8 +201,9 @@ def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
 
 
 def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
-    """Print the report: of a single set the evidence of every test, of several sets their verdicts and the
-    evidence that stands out. ``left_out`` is the number of unreadable logs, whose sets are left out."""
+    """Print the report. For a single set print the evidence of every test; for several sets print their
+    verdicts and the evidence that stands out. ``left_out`` is the number of unreadable logs, whose sets are
+    left out."""
     single = len(report.audits) == 1 and not left_out
     for audit in report.audits:
         console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")

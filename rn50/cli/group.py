@@ -29,8 +29,8 @@ from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 
 _signals: list[int] = []
-"""Numbers of the signals that ``_interrupt`` has handled. ``_Group.invoke`` needs them because a library that
-is interrupted while it loads replaces the KeyboardInterrupt by an error of its own."""
+"""Numbers of the signals that ``_interrupt`` has handled. By them ``_Group.invoke`` knows an interrupt even
+if a library that was loading has replaced the KeyboardInterrupt by an error of its own."""
 
 
 def _interrupt(number: int, _: object) -> None:
@@ -73,13 +73,14 @@ class CleanedUpVerb(_Verb):
 def _as_set(typed: Sequence[str]) -> str:
     """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``--lr=1`` or ``LR=1``; else
     ""."""
-    # Name of a variable, or of its field, in small letters and without _ -> the variable.
+    # Name of a variable or of its field in ``Config``, in small letters and without _ -> the variable.
     names: dict[str, str] = {}
     for _, field, variable in variables():
         for text in (field, variable.name):
             names[text.replace("_", "").lower()] = variable.name
-    # Each argument with its neighbours: the value of ``--lr 1`` is the next one, and ``--set LR=1`` is right.
-    # A variable of RUNS_OWN_NAMES gets no advice, because --set refuses it.
+    # Each argument is seen with the one before, because ``--set LR=1`` needs no advice, and with the one
+    # after, which is the value of ``--lr 1``. A variable of RUNS_OWN_NAMES, such as SEED, gets no advice,
+    # because --set refuses it.
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.removeprefix("--").partition("=")
         is_setting = bool(equals) or argument.startswith("--")
@@ -137,7 +138,7 @@ class _Group(Verbs):
     the code with status 1. If the output is a pipe whose reader has ended, nothing is printed."""
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_commands(context, formatter)  # without options: the text above them names both
+        self.format_commands(context, formatter)  # no list of the options, -h and --version
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
@@ -150,7 +151,7 @@ class _Group(Verbs):
         terminal.prepare()
         try:
             return super().main(*args, **options)
-        except OSError as error:  # the output could not be written, and ``invoke`` has not handled it
+        except OSError as error:  # raised outside of ``invoke``, as by a write of the help to a full disk
             with contextlib.suppress(OSError):  # standard error may fail too
                 report(error)
             sys.exit(Status.USER_ERROR)
@@ -196,8 +197,8 @@ def _warn_of_other_checkout() -> None:
     """Warn if the working folder is in another checkout than this code. This happens in a copy of a checkout,
     whose .venv leads to the original.
 
-    Do not warn if PYTHONPATH has the folder of this code: the user has set it on purpose, or a process of
-    rn50 that has warned already.
+    Do not warn if PYTHONPATH has the folder of this code: either the user has set it on purpose, or a process
+    of rn50 has set it for this one, and has warned already.
     """
     checkout = files.other_checkout()
     if checkout and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
@@ -208,8 +209,9 @@ def _warn_of_other_checkout() -> None:
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """In this context, make the messages of click's errors safe, which repeat wrong arguments: escape
-    unprintable characters, and spoil commands to the runner of a CI job. At its end write out the output."""
+    """In this context, make the messages of click's errors safe, because they repeat arguments: escape
+    unprintable characters, and alter text that the runner of a CI job would take for a command. At the end
+    of the context write out the output."""
     try:
         yield
     except click.ClickException as error:
@@ -220,10 +222,10 @@ def _shown_safely() -> Iterator[None]:
 
 
 def report(error: BaseException) -> int:
-    """Print ``error`` on standard error in a line, or in a line for each of several errors. Return the exit
-    status. If memory is used up, or ``ulimit -v`` may be the reason of a fault, end the process here."""
+    """Print ``error`` on standard error, in a line for each problem that it has. Return the exit status. If
+    memory is used up, or ``ulimit -v`` may be the reason of a fault, end the process here."""
     limit = process.memory_limit_kib()
-    # Without a limit of memory, a UserError with such a message is about something else.
+    # Without ``ulimit -v``, a UserError whose message speaks of memory is about something else.
     can_be_memory = limit or not isinstance(error, UserError)
     if isinstance(error, MemoryError) or (can_be_memory and process.OUT_OF_MEMORY.search(str(error))):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
@@ -268,8 +270,8 @@ def end_at_once(status: int) -> NoReturn:
 
 
 class _Path(click.Path):
-    """A path. An empty text, which "$VARIABLE" is if the variable is not set, is refused, because it would
-    mean the working folder."""
+    """A path. An empty text is refused, because it would mean the working folder: "$VARIABLE" is empty if the
+    variable is not set."""
 
     def convert(self, value: Any, *where: Any) -> Any:
         if not os.fspath(value):
@@ -283,8 +285,8 @@ paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 
 def option(name: str, help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return an option with the help text ``help_``. ``parameter`` has its short name, if any, and the name
-    of the function's argument that gets the value, if it is not that of the option."""
+    """Return an option with the help text ``help_``. ``parameter`` are its short name, if it has one, and the
+    function's argument that gets the value, if that is not called like the option."""
     return click.option(name, *parameter, help=help_, **settings)
 
 
@@ -293,15 +295,17 @@ flag = functools.partial(option, is_flag=True)
 
 
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` is the name of
-    the function's argument that gets the value, if it is not ``output``."""
+    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` is the
+    function's argument that gets the value, if that is not called ``output``."""
     return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 
 def rulesets(named_by: str = "") -> Any:
-    """Return the option ``--ruleset``. Without ``named_by`` it has a default. With ``named_by`` the default
-    is empty: the verb then takes the ruleset from the name of a folder, as 2.1.0 from training_results_v2.1.
-    ``named_by`` is a piece of the help, after "[default: that of the round a folder"."""
+    """Return the option ``--ruleset``.
+
+    With ``named_by`` its default is empty: the verb then takes the ruleset from the name of a folder, as
+    2.1.0 from training_results_v2.1. The help says "[default: that of the round a folder ``named_by``".
+    """
     help_ = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
     if named_by:
         help_ += f" [default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"
@@ -310,8 +314,8 @@ def rulesets(named_by: str = "") -> Any:
 
 
 class _Json(click.Option):
-    """The option ``--json``. ``records`` has the full names of the classes of records that the verb prints:
-    under "" without other options, and under the name of each option with which it prints another class."""
+    """The option ``--json``. ``records`` maps an option to the full name of the class whose records the verb
+    prints with it; "" stands for no option."""
 
     def __init__(self, *arguments: Any, records: dict[str, str], **settings: Any):
         super().__init__(*arguments, **settings)
@@ -319,8 +323,8 @@ class _Json(click.Option):
 
 
 def as_json(record: str, **with_option: str) -> Any:
-    """Return the option ``--json`` of a verb that prints a record (``rn50.printed``): ``record`` is the full
-    name of its class, ``with_option`` maps options of the verb to those of other classes."""
+    """Return the option ``--json`` of a verb that prints a record (``rn50.printed``). ``record`` is the full
+    name of the record's class. ``with_option`` maps an option to the class that the verb prints with it."""
     records = {"": record, **with_option}
     return flag("--json", "Print JSON.", "as_json", cls=_Json, records=records)
 

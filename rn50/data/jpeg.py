@@ -16,14 +16,14 @@ START_OF_SCAN = 0xDA
 STANDALONE_MARKERS = {0x01, *range(0xD0, 0xD9)}
 """TEM, RST0-RST7 and SOI: markers that no segment length follows (ITU-T T.81, table B.1)."""
 START_OF_FRAME = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""SOF0-SOF15; DHT, JPG and DAC lie between them (ITU-T T.81, table B.1)."""
+"""SOF0-SOF15, without DHT, JPG and DAC, whose codes lie between them (ITU-T T.81, table B.1)."""
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 """ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the
 same."""
 PNG_END = b"IEND\xaeB`\x82"
 CMYK_COMPONENTS = 4
 _ORIENTATION = 0x0112
-"""Tag of EXIF. Source: CIPA DC-008, section 4.6.4."""
+"""EXIF tag of the orientation. Source: CIPA DC-008, section 4.6.4."""
 
 
 class ImageHeader(NamedTuple):

@@ -88,8 +88,8 @@ def _interrupt_held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(folder: Path, doing: str, remedy: str, with_less: str = "") -> Iterator[None]:
-    """Make ``folder``, and hold a lock on it while this process writes files there. ``doing`` says what it
-    does, for the messages, as in "packing a data set".
+    """Make ``folder``, and hold a lock on it while this process writes files there. In messages, ``doing``
+    says what this process does, as "packing a data set".
 
     Raises UserError with ``remedy`` if a file cannot be written, UserError with the remedy ``with_less`` if a
     worker process was killed, and UserError if another process holds the lock.

@@ -37,7 +37,7 @@ def points() -> tuple[ReferencePoint, ...]:
 @functools.lru_cache(maxsize=4096)
 def interpolated(batch_size: int) -> ReferencePoint:
     """Return the point of the curve at a batch size."""
-    # The curves of the means, the fewest and the most epochs.
+    # The batch sizes, and the curves of the means, of the fewest and of the most epochs.
     sizes, *curves = zip(*points(), strict=True)
     return ReferencePoint(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 

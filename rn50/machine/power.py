@@ -1,7 +1,7 @@
 """Meters of this machine's power: the energy counters of NVIDIA's GPUs (NVML) and of the processors (RAPL),
 and the file of an external meter. POWER, a variable of the configuration, chooses among them.
 
-``PowerMeter`` turns counters into watts. The power sampler of a run (``rn50/launch/power_sampler.py``) reads
+``PowerMeter`` turns counters into watts. The power sampler of a run (``rn50/launch/power_sampler.py``) asks
 it once a second, or reads the file of the external meter with ``read_meter``.
 """
 
@@ -29,12 +29,14 @@ LAST_READING_S = 600
 minutes at once."""
 
 ZONES = "sys/class/powercap"
+"""Folder in which Linux has a folder for each RAPL counter."""
 ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
-"""Folder of a RAPL counter: of a processor's package, or of a part of it."""
+"""Name of the folder of a RAPL counter: intel-rapl:0 for a processor's package, intel-rapl:0:1 for a part of
+it."""
 
 
 class Counter(NamedTuple):
-    """An energy counter, or, of a device without one, a power reading."""
+    """An energy counter, or a power reading of a device that does not count energy."""
 
     part: str
     """Part of the machine, such as "GPU 0", "package-0" or "dram"."""
@@ -48,7 +50,7 @@ class Counter(NamedTuple):
 
 
 class PowerMeter:
-    """A meter of the power of several parts together, from their ``counters``. ``now`` returns the time in
+    """A meter of the total power of several parts, from their ``counters``. ``now`` returns the time in
     seconds."""
 
     def __init__(self, counters: Sequence[Counter], now: Callable[[], float] = time.monotonic):
@@ -57,8 +59,9 @@ class PowerMeter:
         self._last_time = now()
 
     def watts(self) -> float:
-        """Return the mean power since the last call, or since the meter was made. That of a power reading is
-        the mean of its values then and now. Raises OSError if a counter cannot be read any more."""
+        """Return the mean power since the last call, or since the meter was made. A device with a power
+        reading counts with the mean of two readings, the last one and a new one. Raises OSError if a counter
+        cannot be read any more."""
         values, now = [counter.read() for counter in self._counters], self._now()
         seconds = max(now - self._last_time, 1e-9)  # never 0, by which it would be divided
         total = 0.0
@@ -72,7 +75,7 @@ class PowerMeter:
 
 def counters(source: str) -> tuple[list[Counter], list[str]]:
     """Return the counters that can be read for a POWER of "auto", "nvml" or "rapl", and the reasons why
-    others cannot be read. For any other POWER there are none."""
+    others cannot be read. Any other POWER has neither."""
     meters = [nvml(_pynvml())] if source in ("auto", "nvml") else []
     meters += [rapl(Sources())] if source in ("auto", "rapl") else []
     readable = [counter for of_source, _ in meters for counter in of_source]
@@ -161,7 +164,6 @@ def refuse_impossible(source: str) -> str:
     """
     if not source.startswith(FILE):
         readable, reasons = counters(source)
-        # "off" has no counters, and no reasons either.
         if not readable and source not in ("auto", "off"):
             raise UserError(f"POWER={source}", "; ".join(reasons), "set POWER=off")
         return f"no power is measured: {'; '.join(reasons)}" if reasons and not readable else ""

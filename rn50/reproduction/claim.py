@@ -59,14 +59,14 @@ class Claim(NamedTuple):
 
     def is_of(self, machine: Machine, description: Mapping[str, str]) -> bool:
         """Return whether ``machine``, whose system description has the fields ``description``, has the same
-        accelerators and processors as the claim. If the claim did not save its machine, compare the
-        accelerators alone."""
+        accelerators and processors as the machine of the claim. If the claim did not save its machine,
+        compare the accelerators alone."""
         saved = self.saved.get("system", {})
         models = [name for name in saved if name.startswith(("host_processor", "accelerator"))]
         if models:
             return all(description.get(name) == saved[name] for name in models)
         here = {gpu.name for gpu in machine.gpus}
-        # The name of the claim's accelerator where a GPU here is spelt as one of its kind, else None.
+        # For each GPU model here: the claim's accelerator if both are spellings of one name, else None.
         alike = [chips.among([chips.name(self.accelerator)], model) for model in here]
         return len(machine.gpus) == self.accelerators and all(alike)
 
@@ -115,7 +115,7 @@ def _claim_of_logs(name: str, path: pathlib.Path) -> Claim:
     if any(run.is_cut for run in runs):
         problem = "its epochs were cut short by BENCHMARK_STEPS, so it claims nothing"
         raise UserError(name, problem, "name a result of whole epochs")
-    # Raises UserError for a run of another configuration than the first that saved one, or a copy of another.
+    # Refuse a run of another configuration than ``first``, and a run that is a copy of another.
     counted.refuse_others(finished, saved.get("variables", {}))
     # What the run saved of its machine, else the description beside the results in a published tree.
     facts = saved.get("system") or tree.described(runs[0].file.parent)

@@ -1,8 +1,9 @@
 """Expectation of the runs on this machine, before any is made: epochs, minutes and images/s (``expected``).
 
-It comes from the claim's own runs where recipe or machine are the same, else from the models of ``rn50
-plan``, which are made of published results. The claim is the result that ``rn50 reproduce`` is to reproduce;
-``here`` is this machine with the configuration that repeats it.
+The claim is the result that ``rn50 reproduce`` is to reproduce; ``here`` is this machine with the
+configuration that repeats it. If recipe and machine are those of the claim (for epochs the recipe is enough),
+the claim's own runs are the expectation. Else it comes from the models of ``rn50 plan``, which are fitted to
+published results.
 """
 
 import math
@@ -21,11 +22,11 @@ RATE = "images/s in training"
 
 
 class Expected(NamedTuple):
-    """Expectation for the mean of the runs in one quantity."""
+    """Expectation for the mean of one quantity over the runs."""
 
     quantity: str
-    """epochs, minutes, images/s over the whole time, or images/s in training: without evaluations and
-    start-up."""
+    """"epochs", "minutes", "images/s" (over the whole time), or "images/s in training" (without evaluations
+    and start-up)."""
     value: Minutes | None
     """Expected mean; null: not known."""
     low: Minutes | None
@@ -45,14 +46,15 @@ class Expected(NamedTuple):
 
 
 def expected(claim: Claim, here: Here, runs: int) -> list[Expected]:
-    """Return the expectation in every quantity for the mean of so many runs."""
+    """Return the expectation of every quantity for the mean of so many ``runs``."""
     epochs, rate = _epochs(claim, here, runs), _rate(claim, here, runs)
     return [epochs, rate, *_whole_runs(claim, here, runs, epochs, rate)]
 
 
 def _from_claim(quantity: str, values: Sequence[float], runs: int, value: float | None = None) -> Expected:
-    """Return the expectation for the mean of so many ``runs`` that follows from the ``values`` of the claim's
-    own runs. If ``value`` is not None, that is the expected mean, with the relative spread of ``values``."""
+    """Return the expectation of a quantity for the mean of so many ``runs``, from its ``values`` in the
+    claim's own runs. If ``value`` is not None, it is the expected mean, with the relative spread of
+    ``values``."""
     if len(values) < 2:
         basis = "its one run, which says nothing of the spread"
         return Expected(quantity, value or values[0], None, None, basis)
@@ -100,8 +102,8 @@ def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Exp
     if epochs.value and rate.value and here.config.is_imagenet:
         # None, None: evaluations from epoch 3 on, at the interval of the rules.
         ranks, evaluated = here.config.ranks, evaluations(epochs.value, None, None)
-        # Expected, least and most minutes: the fewest epochs at the highest rate, the most at the lowest. An
-        # end that is not known is replaced by the expected value.
+        # The least minutes come from the fewest epochs at the highest rate, the most minutes from the most
+        # epochs at the lowest rate. The expected value stands in for an end that is not known.
         value, low, high = (
             minutes(count or epochs.value, evaluated, ranks, (speed or rate.value) / ranks)
             for count, speed in ((epochs.value, rate.value), (epochs.low, rate.high), (epochs.high, rate.low))

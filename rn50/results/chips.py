@@ -15,10 +15,10 @@ _NOT_THE_MODEL = re.compile(
 """Parts of a spelling that are no part of the name: maker, family, watts, cooling, and part numbers of boards
 of which there is only one kind."""
 _SXM = re.compile(r"\b(SXM\d?|HBM3)\b", re.IGNORECASE)
-"""Spellings of SXM, which ``nvidia-smi`` gives as the kind of memory."""
+"""Spellings of SXM; ``nvidia-smi`` names the memory, HBM3, instead."""
 _MEMORY = re.compile(r"\d+GB", re.IGNORECASE)
 _BOARD = re.compile(rf"-(SXM|PCIe|{_MEMORY.pattern}).*")
-"""End of a name, which tells the board or the memory: the model stands before it."""
+"""End of a name, behind the model: the board or the memory, and what follows."""
 _ALSO_CALLED = {
     "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; the system has SXM boards
     "A30-PCIe-24GB": "A30",
@@ -26,7 +26,7 @@ _ALSO_CALLED = {
     "H200": "H200-SXM-141GB",  # by nvidia-smi, which calls the card an H200 NVL
     "TPU": "TPU-v4",  # according to the names of the systems
 }
-"""Names of which a spelling lacks a part -> full name."""
+"""Name made from a spelling -> the one name of that accelerator."""
 NOBODY = "nobody published a result with it"
 
 
@@ -36,23 +36,23 @@ class UnknownError(UserError):
 
 def name(model: str) -> str:
     """Return the name of an accelerator, one word, from a spelling of it: an ``accelerator_model_name`` or
-    the output of ``nvidia-smi``. The name is ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)`` and
-    ``A100-PCIe-80GB`` for ``NVIDIA A100 80GB PCIe``."""
+    the output of ``nvidia-smi``. ``NVIDIA A100-SXM4-80GB (400W)`` becomes ``A100-SXM-80GB``, and
+    ``NVIDIA A100 80GB PCIe`` becomes ``A100-PCIe-80GB``."""
     word = _word(model)
     return _ALSO_CALLED.get(word, word)
 
 
 def _word(model: str) -> str:
-    """Return the name of an accelerator, possibly a part of it (see ``_ALSO_CALLED``)."""
+    """Return the name of an accelerator as one word, before ``_ALSO_CALLED`` is applied."""
     # "NVIDIA A100 80GB PCIe" -> A100, 80GB, PCIe -> A100-PCIe-80GB: the memory stands last.
     words = _NOT_THE_MODEL.sub(" ", model).replace("-", " ").split()
     word = "-".join(sorted(words, key=lambda word: bool(_MEMORY.fullmatch(word))))
-    # PCIE becomes PCIe.
+    # Write every SXM4 or HBM3 as SXM, and every PCIE as PCIe.
     return re.sub("PCIe", "PCIe", _SXM.sub("SXM", word), flags=re.IGNORECASE)
 
 
 def is_card(accelerator: str) -> bool:
-    """Return whether an accelerator, by its ``name``, is a PCIe card, not a board for its maker's own
+    """Return whether the accelerator of this ``name`` is a PCIe card, not a board for its maker's own
     socket."""
     return not re.search(r"SXM|TPU|Gaudi|IPU|Ascend", accelerator)
 
@@ -73,7 +73,7 @@ def find(query: str, names: Iterable[str]) -> str:
         UserError: several names do.
     """
     names = list(names)
-    # An equal name comes first, then one that contains the query, then one that ``_ALSO_CALLED`` leads to.
+    # An equal name is best, then a name that contains the query, then the name by ``_ALSO_CALLED``.
     sought = {_plain(query), _plain(_word(query))} - {""}
     matches = [accelerator for accelerator in names if _plain(accelerator) in sought]
     matches = matches or [accelerator for accelerator in names if sought & {*_parts(accelerator)}]
@@ -90,18 +90,18 @@ def find(query: str, names: Iterable[str]) -> str:
 
 
 def among(names: Iterable[str], model: str) -> str | None:
-    """Return the name among ``names`` that is the ``name`` of a spelling ``model``; None if none is."""
+    """Return the one of ``names`` that ``name`` makes of the spelling ``model``; None if there is none."""
     sought = name(model).lower()
     return next((accelerator for accelerator in names if accelerator.lower() == sought), None)
 
 
 def nearest(model: str, names: Iterable[str]) -> str:
-    """Return the name among ``names`` that resembles the ``name`` of a spelling ``model`` most, with its
-    board and memory or without; "" if none resembles it. Of names that are equal without board and memory,
-    the first counts."""
+    """Return the one of ``names`` that resembles the spelling ``model`` most, compared with and without board
+    and memory; "" if none resembles it. Of names that are equal without board and memory, the first
+    counts."""
     names = list(names)
     whole = {accelerator.lower(): accelerator for accelerator in names}
-    # Reversed, so that of equal names without board and memory the first one stays.
+    # Reversed, because of equal keys the last one stays, and the first of ``names`` is to count.
     models = {_BOARD.sub("", accelerator).lower(): accelerator for accelerator in reversed(names)}
     near = difflib.get_close_matches(name(model).lower(), models | whole, n=1)
     return (models | whole)[near[0]] if near else ""
@@ -109,12 +109,14 @@ def nearest(model: str, names: Iterable[str]) -> str:
 
 def _parts(name: str) -> Iterator[str]:
     """Yield every sequence of consecutive words of a name, with and without the unit of memory at its end."""
-    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())  # Ascend910 is two words
+    # A word ends at a character other than a letter or digit. Three letters or more before a digit are a word
+    # of their own: Ascend910 is two words, A100 is one.
+    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())
     for first, last in itertools.combinations(range(len(words) + 1), 2):
         sequence = "".join(words[first:last])
         yield from (sequence, sequence.removesuffix("gb"))
 
 
 def _plain(text: str) -> str:
-    """Return the letters, in small, and the digits of a text."""
+    """Return the letters and digits of a text, in small letters."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -1,16 +1,18 @@
 """``rn50 rcp``: make reference convergence points (RCP) of the user's own runs, and judge a result by them.
 
 ``points`` makes the points, ``passing`` judges a result, ``print_points`` prints both. MLPerf measures the
-convergence of this benchmark in epochs. Mean, deviation, bound and pruning are computed by the class of the
-official checker, which takes these points as one of its tables. The bound is the smallest mean of a result's
-three middle runs at which a one-sided t-test at 5 % does not call the result faster than the point.
+convergence of this benchmark in epochs to the target. A result passes if its three middle runs need, in the
+mean, at least the bound of the point: below the bound, a one-sided t-test at 5 % calls the result faster than
+the point. The class of the official checker computes mean, deviation, bound and pruning of the points, which
+it reads as one of its tables.
 
 The probability that five runs pass is estimated as the share of passing fives among all fives that can be
 drawn from the runs, with replacement. Its 95 % interval is the percentile interval of the bootstrap (B.
-Efron, Ann. Statist. 7, 1979). The bootstrap resamples the runs together with imagined extreme runs, which a
-longer campaign might have shown: for the lower end a run of 0 epochs and a run that misses the target, for
-the upper end a run of very many epochs. Without the imagined runs, ten equal runs would leave no doubt, and
-an event with a probability of one run in ten would be outside of a third of the intervals.
+Efron, Ann. Statist. 7, 1979), which repeats the estimate for random resamples of the runs. Imagined extreme
+runs, which a longer campaign might have shown, are resampled with them: for the lower end of the interval a
+run of 0 epochs and a run that misses the target, for the upper end a run of very many epochs. Without them,
+ten equal runs would leave no doubt, although a third of all campaigns of ten runs do not show what happens in
+one run of ten.
 """
 
 import collections
@@ -38,10 +40,10 @@ RUNS = 2 * rules.RUNS
 _LEAST = 3
 """Fewest runs of which a mean without the fastest and the slowest can be taken."""
 _FIVES, _RESAMPLES = 1000, 250
-"""Fives, sets of five runs, that are drawn from each resample, and number of resamples of the bootstrap."""
+"""Number of fives (sets of five runs) drawn from each resample, and number of resamples of the bootstrap."""
 _DIFFERENT = 30
-"""Most different numbers of epochs among the runs for which every five is counted: there are 278,256 fives.
-With more, fives are drawn at random."""
+"""Every possible five is counted if the runs have at most this many different numbers of epochs: 30 make
+278,256 fives. With more, fives are drawn at random."""
 _LATE = 1e9
 """Epochs of the imagined run of very many epochs."""
 
@@ -60,8 +62,8 @@ class Chance(NamedTuple):
     null: no five passes. The rules forbid to submit a five that was chosen so."""
 
 
-class Counting(NamedTuple):
-    """The official reference's point of a batch size."""
+class OfficialPoint(NamedTuple):
+    """Point of the official reference for a batch size."""
 
     mean: float
     """Mean of its epochs without the fastest and the slowest run."""
@@ -70,9 +72,8 @@ class Counting(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Reference convergence point of one batch size. It is printed as an entry of the official tables, so
-    that the official checker takes it (``--custom_rcps``). Fields in small letters are not in the official
-    tables.
+    """Reference convergence point of one batch size. In JSON it is an entry of the official tables, so that
+    the official checker reads it (``--custom_rcps``); keys in small letters are additions to these tables.
     """
 
     benchmark: str
@@ -104,9 +105,9 @@ class Point(NamedTuple):
     pruned: bool = False
     """True if the official checker does not use the point of this batch size, because other batch sizes need
     fewer epochs."""
-    reference: Counting | None = None
-    """The official reference's point of this batch size. In a table with the official points it counts, and
-    this point does not; null: the reference has none of this batch size."""
+    reference: OfficialPoint | None = None
+    """The official reference's point of this batch size. In a table that has both, the checker uses this one
+    alone; null: the reference has none of this batch size."""
 
     @property
     def chance(self) -> Chance:
@@ -124,8 +125,8 @@ prints(
 
 
 class Comparable(NamedTuple):
-    """A published result of the same optimizer and a batch size near the result's. Reviewers of a round
-    compare a result that fails with such ones."""
+    """A published result with the optimizer of a result and a batch size near it. Reviewers of a round
+    compare a result that fails with such published results."""
 
     name: str
     """Name of the published result."""
@@ -184,25 +185,27 @@ def with_statistics(bare: Mapping[str, Point], official: Mapping[str, Any]) -> d
     one table with the ``official`` points."""
     checker = rcp.reference(json.dumps({**official, **as_json(bare)}))
     rows = checker.rcp_data  # name -> entry of the table, with the statistics that the checker has added
-    sizes = {rows[name]["BS"]: rows[name] for name in official}  # batch size -> entry of the official point
-    # Where two points have the same batch size, the checker uses the first, and its pruning goes wrong.
-    checker.rcp_data = {name: row for name, row in rows.items() if name in official or row["BS"] not in sizes}
+    by_size = {rows[name]["BS"]: rows[name] for name in official}  # batch size -> entry of the official point
+    # Prune again without our points of a batch size that has an official point: the checker's pruning goes
+    # wrong where two points have the same batch size, of which it uses the first.
+    checker.rcp_data = {key: row for key, row in rows.items() if key in official or row["BS"] not in by_size}
     checker._prune_rcps()
     sizes_used = {point["BS"] for point in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
     complete = {}
     for name, point in bare.items():
         statistics: dict[str, Any] = {field: float(rows[name][key]) for field, key in keys.items()}
-        row = sizes.get(point.batch_size)
-        reference = Counting(float(row["RCP Mean"]), float(row["Min Epochs"])) if row else None
+        row = by_size.get(point.batch_size)
+        reference = OfficialPoint(float(row["RCP Mean"]), float(row["Min Epochs"])) if row else None
         pruned = point.batch_size not in sizes_used
         complete[name] = point._replace(**statistics, pruned=pruned, reference=reference)
     return complete
 
 
 def _batch_size(system: SystemScore) -> int:
-    """Return the global batch size of the runs of a result. Raise UserError if a run that converged breaks a
-    rule of a result; the others do not matter, because the point is made without them."""
+    """Return the global batch size of the runs of a result. Raise UserError if no batch size is logged, or a
+    run that converged breaks a rule of a result. The point is made without the other runs, so they may break
+    rules."""
     missed = [run.file for run in system.runs if not run.converged]
     for error in system.errors:
         if error.file not in missed:
@@ -264,7 +267,8 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
     def shares(*imagined: float) -> Any:
         """Return the share of fives that pass, for each resample of the runs and the ``imagined`` ones."""
         runs = (*epochs, *imagined)
-        # Draw resamples of as many runs, and from each resample its fives.
+        # ``random.choice`` draws the resamples, each of as many runs as ``runs`` has; ``indices`` draw the
+        # fives of each resample.
         indices = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
         fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), indices, axis=1)
         return passes(fives.reshape(_RESAMPLES, _FIVES, rules.RUNS)).mean(axis=-1)
@@ -273,19 +277,21 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
     if len(values) > _DIFFERENT:
         share = float(passes(random.choice(epochs, (10 * _FIVES, rules.RUNS))).mean())
     else:
+        # Every five of values, as a row of five ascending indices into ``values``.
         chosen = np.array([*itertools.combinations_with_replacement(range(len(values)), rules.RUNS)])
-        # Each five of values is weighted by the number of ways to draw it: the product of the counts of its
-        # values, divided by the number of orders of equal values. The factor 5! is the same for all fives.
+        # Each five is weighted by the number of ways to draw it: the product of the counts of its values,
+        # divided by m! for each value that it has m times. The factor 5! is the same for all fives. The sums
+        # over the lower triangle count 1 to m at the m places of a value, and so multiply to m!.
         orders = np.tril(chosen[:, :, None] == chosen[:, None, :]).sum(axis=-1).prod(axis=-1)
         ways = counts[chosen].prod(axis=-1, dtype=float) / orders
         share = float(np.average(passes(values[chosen]), weights=ways))
     # The imagined runs are those that the docstring of this file explains.
     low, high = np.percentile(shares(0, math.inf), 2.5), np.percentile(shares(_LATE), 97.5)
-    # With n fives, none passes with the probability (1 - share) ** n, which is to be 5 %. A share of 1 takes
-    # one five, and a share of 0 has no answer.
-    fives = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
-    runs = rules.RUNS * math.ceil(fives) or None
-    # The ends are estimated from random resamples: see to it that the estimate lies between them.
+    # Of n fives none passes with the probability (1 - share) ** n, which is to be 5 %. A share of 1 takes one
+    # five; for a share of 0 no number is enough.
+    needed = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
+    runs = rules.RUNS * math.ceil(needed) or None
+    # The ends come from random resamples, so the estimate might lie outside: move the end to it then.
     return Chance(share, min(float(low), share), max(float(high), share), runs)
 
 
@@ -297,13 +303,13 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
             or batch size than the points.
     """
     system, *others = score.score([result])
-    # Of a folder with more runs, the five consecutive ones count that make the result.
+    # A folder may have more runs than the five consecutive ones that make the result; only these count.
     size, epochs = _batch_size(system), _epochs([run for run in system.runs if run.in_set])
     if others or len(epochs) != rules.RUNS:
         problem = f"{len(others) + 1} results" if others else counted(len(epochs), "run")
         raise UserError(result, problem, f"give one result of {rules.RUNS} runs")
-    of_task = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
-    if not of_task:
+    matches = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
+    if not matches:
         problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
         sizes = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
         raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
@@ -311,8 +317,8 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
     verdict = rcp.judge(rules.RULESETS[-1], size, epochs_or_none, json.dumps(as_json(by_name)))
     if verdict.passed and system.olympic_minutes:
         verdict = dataclasses.replace(verdict, scaled_minutes=system.olympic_minutes * verdict.factor)
-    chance = likelihood(epochs, of_task[0].bound)
-    return Passing(system.name, _mean(epochs), of_task[0].bound, verdict, chance, _comparable(system))
+    bound = matches[0].bound
+    return Passing(system.name, _mean(epochs), bound, verdict, likelihood(epochs, bound), _comparable(system))
 
 
 def _mean(epochs: Sequence[float]) -> float | None:
@@ -322,12 +328,13 @@ def _mean(epochs: Sequence[float]) -> float | None:
 
 
 def _comparable(system: SystemScore) -> list[Comparable]:
-    """Return the published results to compare with; if the result itself was published, without it."""
+    """Return the three published results nearest in batch size, without the result itself if it was
+    published. Return none for runs with a label, which are not the benchmark."""
     times = [run.log.minutes for run in system.runs]
     optimizer = recipe.of_log(system.runs[0].log).optimizer or ""
     nearest = published.nearest(_batch_size(system), optimizer, system.accelerators, 9)
     comparable = []
-    # The three nearest that are not the result itself.
+    # Of the nine nearest take three, without the result itself.
     for row in [row for row in nearest if not system.label and not row.is_of(times)][:3]:
         epochs = sorted(needed or math.inf for needed in row.runs)
         comparable.append(Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)))
@@ -357,7 +364,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     if outcome:
         mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""
         passes = "passes" if outcome.verdict.passed else "FAILS"
-        # Whether, and by how much, the epochs of the point change the score.
+        # A text that says by how much the epochs of the point change the score, if they do.
         changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" * outcome.verdict.passed
         rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]

@@ -1,10 +1,10 @@
 """Compute the energy of a run from its power logs, one per node, and check these logs: ``judge``.
 
-The power logs of result_N.txt are power/result_N/node_M.txt beside it, as in the MLPerf rounds. Their format
-is that of the result_summarizer of mlperf_logging: ``:::MLLOG`` records power_measurement_start,
-power_reading and power_measurement_stop, in milliseconds of the node's clock. A reading is the mean power in
-watts since the record before it. The value of a record conversion_eff is a factor by which all readings are
-multiplied.
+The power logs of result_N.txt are power/result_N/node_M.txt beside it, as in the MLPerf rounds. They have the
+format that the result_summarizer of mlperf_logging reads: ``:::MLLOG`` records power_measurement_start,
+power_reading and power_measurement_stop, with times in milliseconds of the node's clock. A power_reading is
+the mean power in watts since the record before it. All readings are multiplied by the value of the record
+conversion_eff, if there is one.
 """
 
 import itertools
@@ -30,13 +30,14 @@ GPU_WATTS = 10.0, 2_500.0
 """Smallest mean power and highest reading that are possible for a GPU that trains, in watts. Idle, a T4 takes
 9 W and an H200 79 W."""
 NODE_WATTS = 1.0, 5_000.0
-"""Smallest mean power that is possible for a node, and highest reading at the wall for each accelerator of a
-node, or for a node without accelerators, in watts."""
+"""Smallest mean power that is possible for a node, and highest reading at the wall socket that is possible
+for each accelerator of a node, or for a node without accelerators, in watts."""
 UNKNOWN_PARTS = 16
-"""Number of accelerators that bounds the highest reading of a node whose number is not known."""
+"""Number of accelerators by which the highest possible reading of a node is computed if the number is not
+known."""
 WINDOW, DISTINCT = 20, 12
-"""A log is a copy of another if it has this many consecutive ratios of readings in common with it, of which
-so many are different from each other."""
+"""Two logs are copies if they have ``WINDOW`` consecutive ratios of readings in common, of which at least
+``DISTINCT`` differ from each other."""
 RULE = "a power log has a reading each second from before run_start to after run_stop"
 _AGAIN = "measure again, and let the meter run longer than the run"
 SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
@@ -78,15 +79,17 @@ class PowerLog(NamedTuple):
 
     path: pathlib.Path
     begin_ms: int
+    """Time of power_measurement_start."""
     end_ms: int
+    """Time of power_measurement_stop, or of the last reading if that record is missing."""
     readings: Sequence[tuple[int, float]]
-    """(end in ms of the interval that the reading is of, watts), in the order of time."""
+    """(time in ms, mean watts from the reading before until this time), in the order of time."""
     sources: str
     """Names of the sensors that were read; empty: not known."""
     not_included: str
     """Parts of the node that the sensors do not cover; empty: not known."""
     factor: float
-    """Value of conversion_eff, by which ``readings`` are multiplied already."""
+    """Value of conversion_eff, by which ``readings`` have been multiplied; 1 without that record."""
 
     @property
     def intervals(self) -> list[tuple[int, int, float]]:
@@ -102,9 +105,10 @@ class PowerLog(NamedTuple):
         return mean, max(watts for _, watts in inside)
 
     def windows(self, step: int) -> Iterator[tuple[float, ...]]:
-        """Yield the ratios of each reading to the one before, ``WINDOW`` ratios at a time, beginning at every
-        ``step``-th ratio. Scaled readings have the same ratios. Windows in which fewer than ``DISTINCT``
-        ratios differ are left out, because logs of two runs may share these."""
+        """Yield windows of ``WINDOW`` consecutive ratios of each reading to the one before. A window begins
+        at every ``step``-th ratio. A copy whose readings are scaled has the ratios of the original. Windows
+        with fewer than ``DISTINCT`` different ratios are left out, because logs of two runs may share them.
+        """
         pairs = itertools.pairwise(watts for _, watts in self.readings)
         ratios = [round(after / before, 4) if before else 0.0 for before, after in pairs]
         windows = (tuple(ratios[first : first + WINDOW]) for first in range(0, len(ratios), step))
@@ -122,8 +126,8 @@ def files_of(log: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
-    """Return a power log, and findings where it breaks the format. The power log is None if no energy can be
-    computed from it."""
+    """Read the file of a power log. Return it, and findings where it breaks the format. The power log is None
+    if no energy can be computed from it."""
     try:
         logged = read_log(path)
     except UserError as error:
@@ -165,8 +169,8 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
     its run, and by the power logs of the other runs."""
     energies, findings = [], []
     most = max((len(files_of(log.path)) for log in logs), default=0)
-    first: list[str] = []  # the meters of the first run that has power logs
-    seen: dict[tuple[float, ...], pathlib.Path] = {}
+    first: list[str] = []  # the meters of the first run that has power logs, in words
+    seen: dict[tuple[float, ...], pathlib.Path] = {}  # window of ratios -> power log that has it
     for log in logs:
         node_count, accelerators = _machine(log)
         files = [read(path) for path in files_of(log.path)]
@@ -176,6 +180,7 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
         meters = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
         first = first or meters
         number = f"{len(files)} power logs, and"
+        # A run whose number of nodes is not known may have as many power logs as any other run.
         contradictions = [
             f"{number} another run has {most}" if len(files) < most else "",
             f"{number} the run has {node_count} nodes" if len(files) > (node_count or most) else "",
@@ -190,17 +195,17 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
 
 
 def _copied(node: PowerLog, seen: dict[tuple[float, ...], pathlib.Path]) -> str:
-    """Return a phrase that names the log of which ``node`` is a copy; "" if it is no copy. ``seen`` maps
-    windows of the logs before to their logs; add those of ``node``. Only windows that do not overlap are
-    added, because they are looked up with the windows that begin at every ratio of a later log."""
+    """Return a phrase that names the log of which ``node`` is a copy; "" if it is no copy. ``seen`` maps the
+    windows of earlier logs to their logs; the windows of ``node`` are added. It is enough to add windows that
+    do not overlap, because windows from every ratio of a later log are looked up."""
     other = next((seen[window] for window in node.windows(1) if window in seen), None)
     seen.update(dict.fromkeys(node.windows(WINDOW), node.path))
     return f"{node.path.name} has the readings of {other.parent.name}/{other.name}" if other else ""
 
 
 def _energy(log: ResultLog, nodes: Sequence[PowerLog], node_count: int) -> Energy | None:
-    """Return the energy of a run on ``node_count`` nodes, of which ``nodes`` have power logs. Return None if
-    the run did not reach its target, its clock did not start and stop, or no node has a power log."""
+    """Return the energy of a run on ``node_count`` nodes, from the power logs ``nodes``. Return None if the
+    run did not reach its target, its clock did not start and stop, or there is no power log."""
     images = (log.reached.epoch if log.reached else 0) * (log.epoch_samples or 0)
     begin, end = log.run_start_ms, log.run_stop_ms
     if not nodes or not images or begin is None or end is None:
@@ -234,16 +239,17 @@ def _machine(log: ResultLog) -> tuple[int | None, int | None]:
 
 
 def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) -> str:
-    """Return why the readings of a run cannot come from its node; "" if they can. ``accelerators`` is the
-    number of them in the node, None if it is not known."""
-    # As "GPU 0, GPU 1, package-0, dram".
+    """Return why the readings of a run, from ``begin`` to ``end`` in ms, cannot come from its node; "" if
+    they can. ``accelerators`` is the number of the node's accelerators; None if it is not known."""
+    # ``sources`` is like "GPU 0, GPU 1, package-0, dram" for sensors, or has the name of a meter.
     gpus = len(re.findall(r"\bGPU \d", node.sources))
     processors = re.search("package|dram", node.sources)
-    # A meter of the whole node, which names no processor, and one of GPUs measure all accelerators.
+    # Readings include the power of all accelerators (if their number is not known: of the GPUs with a
+    # sensor), except with sensors of processors alone.
     training_gpus = gpus if accelerators is None or (processors and not gpus) else accelerators
     least = max(NODE_WATTS[0], GPU_WATTS[0] * training_gpus)
     most = NODE_WATTS[1] * (UNKNOWN_PARTS if accelerators is None else max(1, accelerators))
-    # With sensors of GPUs alone the rest of the node is not measured.
+    # Sensors of GPUs alone do not measure the rest of the node.
     most = GPU_WATTS[1] * gpus if gpus and not processors else most
     mean, peak = node.within(begin, end)
     if mean < least:
@@ -253,7 +259,7 @@ def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) 
 
 def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     """Return a phrase on the part of a run, from ``begin`` to ``end`` in ms, that its power log does not
-    cover. Return "" if at each end of the run at most two intervals of readings are missing."""
+    cover. Return "" if at most two intervals between readings are missing at each end of the run."""
     last = min(node.end_ms, node.readings[-1][0])
     usual = statistics.median(later - earlier for earlier, later, _ in node.intervals)
     most = 2 * max(1000 * rules.POWER_INTERVAL_S, usual)
@@ -277,6 +283,7 @@ def _by_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
     if readings < rules.POWER_READINGS:
         text = f"{readings} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
+    # Seconds between two readings in the run. The first interval is left out: it begins without a reading.
     gaps = [(last - first) / 1000 for first, last, _ in node.intervals[1:] if last > begin and first < end]
     usual, longest = statistics.median(gaps or [0.0]), max(gaps, default=0.0)
     if usual > rules.POWER_INTERVAL_S * 1.05:

@@ -1,6 +1,6 @@
 """Compute the score of a set of runs: the olympic mean of their minutes to target.
 
-``score`` reads the results that paths mean and scores each; ``score_runs`` scores runs that were read. Verbs
+``score`` reads the results at some paths and scores each; ``score_runs`` scores runs that were read. Verbs
 that need a result start here. Source: MLPerf Training rules, sections "Run Results" (the time of a run) and
 "Benchmark Results" (the fastest and the slowest of five runs are dropped and the others averaged; one run
 that did not converge may be the slowest, several make the result invalid). The mean is reported wherever it
@@ -82,7 +82,8 @@ class SystemScore:
     """Score of one system: its runs and the mean of their minutes."""
 
     system: str
-    """Name of the system: SUBMISSION_PLATFORM; in a published tree, or without that, the name of a folder."""
+    """Name of the system: the logged SUBMISSION_PLATFORM; in a published tree, or if none is logged, the name
+    of a folder."""
     valid: bool
     """True if the rules of a result allow the score."""
     olympic_minutes: Minutes | None
@@ -169,7 +170,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     set_of_runs = [runs[i] for i in judged.chosen]
     reasons = _too_few(set_of_runs)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
-    # The findings on the power logs have no part in the score; ``rn50/submission/check.py`` reports them.
+    # The findings on the power logs do not matter to the score; ``rn50/submission/check.py`` reports them.
     energies, _ = power.judge([timed_run.log for timed_run in runs])
     scores = tuple(
         RunScore(timed_run.log, timed_run.saved, i in in_mean, i in judged.chosen, energies[i])
@@ -180,9 +181,9 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     mean = sum(kept_minutes) / len(kept) if kept else None
     times = [timed_run.log.minutes or 0.0 for timed_run in set_of_runs if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
-    # A run that missed the target is no reason of its own: one may, and ``_too_few`` has named several.
+    # A run that missed the target is not among these: one may, and ``_too_few`` has named several.
     reasons += [error.where_and_what for error in judged.broken]
-    # Fewer runs than a result has, without a fault yet.
+    # Fewer runs than a result has, and no fault so far.
     good_so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [(run_score.epochs or 0.0) * (run_score.log.epoch_samples or 0) for run_score in kept]
     rate = sum(images) / sum(kept_minutes) / 60 if all(images) and any(kept_minutes) else None
@@ -228,7 +229,8 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
     batch_size = runs[0].log.global_batch_size
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
-    reached = [run.log.reached.epoch for run in runs if run.converged and run.log.reached]
+    logs = [timed_run.log for timed_run in runs if timed_run.converged]
+    reached = [log.reached.epoch for log in logs if log.reached]
     # The epochs of every run to the target, None for a run that missed it.
     verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
     if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
@@ -237,7 +239,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
 
 
 def _too_few(runs: Sequence[Run]) -> list[str]:
-    """Return the reason why these runs have no score, alone in a list; an empty list if they have one."""
+    """Return a list of the one reason why these runs have no score; an empty list if they have a score."""
     if len(runs) != rules.RUNS:
         return [f"{counted(len(runs), 'run')} of {rules.RUNS}"]
     failed = [timed_run.file.name for timed_run in runs if not timed_run.converged]

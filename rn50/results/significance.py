@@ -26,14 +26,14 @@ CONFIDENCE = 0.95
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return the confidence interval of mean(b) - mean(a), with the degrees of freedom of Welch and
-    Satterthwaite. Return (None, None) if one result has fewer than two runs, or if the values of each result
-    are all equal."""
+    Satterthwaite. ``a`` and ``b`` are the values of the runs of two results. Return (None, None) if a result
+    has fewer than two runs, or if in both results all values are equal."""
     from scipy import stats  # takes a second to load
 
     if min(len(a), len(b)) < 2 or len({*a}) == len({*b}) == 1:
         return None, None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, where the values of one are all equal
+        warnings.simplefilter("ignore", RuntimeWarning)  # SciPy warns if the values of one are all equal
         low, high = stats.ttest_ind(b, a, equal_var=False).confidence_interval(confidence)
     return float(low), float(high)
 
@@ -56,7 +56,7 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
 
 def lowest_p(a: int, b: int) -> float:
     """Return the lowest value that ``permutation_p`` can have for ``a`` runs against ``b`` runs."""
-    # Of many divisions it takes 9,999 random ones and the observed one.
+    # If there are more divisions, it takes 9,999 random ones and the observed one.
     return 2 / min(math.comb(a + b, a), 10_000) if min(a, b) > 1 else 1.0
 
 

@@ -23,13 +23,13 @@ from rn50.settings.config import Config
 TIMED = ("float32", "bfloat16")
 """The precisions that PRECISION=auto chooses from on a CPU."""
 WORTH = 1.05
-"""bfloat16 is taken only if its step is at least this many times as fast as that of float32.
+"""bfloat16 is taken only if its step is at least this many times as fast as the step of float32.
 
 Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next
 to nothing and keeps more digits, and the runs of a campaign do not differ in precision by chance."""
 TURNS = 4
-"""Turns in which each precision is timed. The turns of the two alternate, so that a short load on the machine
-does not slow all turns of one precision."""
+"""Number of turns in which each precision is timed. The two precisions take turns, so that a short load on
+the machine does not slow all turns of one of them."""
 TURN_S = 0.1
 """Least time of a turn in seconds. A turn has one step or more."""
 
@@ -73,7 +73,7 @@ def choose(
     """
     choice = before_warm_up(config)
     cpu_precisions = frameworks.traits(config.run.framework).precisions.get("cpu", ())
-    # A reason was given above if QUANTIZATION has decided.
+    # ``choice`` has a reason if QUANTIZATION has decided.
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
     if not is_open or "bfloat16" not in cpu_precisions:
         return choice
@@ -98,7 +98,7 @@ def choose(
         fastest[name] = min(fastest[name], _fastest_step(steps[name]))
     del step, steps
     _free_memory()
-    # Whole microseconds, because ``all_reduce`` sums whole numbers.
+    # ``all_reduce`` sums whole numbers, so sum microseconds; ``decide`` takes mean milliseconds.
     microseconds = communicator.all_reduce(np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64))
     return decide(*(microseconds / communicator.size / 1e3))
 

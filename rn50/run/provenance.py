@@ -61,8 +61,8 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
 
 
 def earlier_precision(config: Config) -> str | None:
-    """Return the precision of an earlier run of this configuration on this machine, whose log is in the
-    folder of RESULT_FILE. Return None if there is none. PRECISION=auto takes it again."""
+    """Return the precision of an earlier run of this configuration on this machine, if the run's log is in
+    the folder of RESULT_FILE; else None. PRECISION=auto takes that precision again."""
     from rn50.results import counted  # not at the top: it takes 50 ms, which most ranks need not spend
 
     if config.run.result_file is None:
@@ -70,7 +70,7 @@ def earlier_precision(config: Config) -> str | None:
     values = config.as_environment()
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
-        # Compared without the variables of one run, such as SEED.
+        # ``shared`` leaves out the variables that differ from run to run, such as SEED.
         is_same = counted.shared(saved.get("variables", {}), values) == counted.shared(values, values)
         if is_same and saved.get("machine") == _machine() and "precision" in saved:
             return saved["precision"]
@@ -83,8 +83,9 @@ def _machine() -> str:
 
 
 def _refuse_file_of_other_log(target: pathlib.Path, log: str) -> None:
-    """Raise UserError if ``target`` exists, unless a run saved it whose log has the name ``log`` or is gone.
-    Logs that differ in their suffix alone, like result_0.txt and result_0.log, share a file of facts."""
+    """Raise UserError if ``target`` exists, unless it was saved by a run whose log has the name ``log`` or no
+    longer exists. Two logs that differ in their suffix alone, like result_0.txt and result_0.log, would share
+    one ``target``."""
     try:
         saved = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:

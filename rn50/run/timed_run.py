@@ -3,9 +3,9 @@
 ``rn50 train`` calls ``run`` on every rank. ``run`` connects the ranks, opens the log, and calls the methods
 of ``TimedRun``: ``prepare`` before the clock, ``train_to_target`` while it runs, ``keep_weights`` after it.
 
-The clock and the stop rule are here and nowhere else. Rules: MLPerf Training policies, sections "Run results"
-(the clock starts before any file of the data set is touched and stops when an evaluation reaches the target)
-and "Quality" (evaluation cadence).
+The clock and the rule that stops it are here and nowhere else. Rules: MLPerf Training policies, sections "Run
+results" (the clock starts before any file of the data set is touched and stops when an evaluation reaches the
+target) and "Quality" (evaluation cadence).
 """
 
 import dataclasses
@@ -180,7 +180,7 @@ class TimedRun:
             log.block_start(first_epoch, evaluated_epoch - epochs_trained)
             for epoch in range(first_epoch, evaluated_epoch + 1):
                 loss = self._train_epoch(epoch, loss_check)
-                if epoch < evaluated_epoch:  # that of the evaluated epoch follows the evaluation
+                if epoch < evaluated_epoch:  # else the checkpoint follows the evaluation
                     self._save_checkpoint(epoch)
             epochs_trained = evaluated_epoch
             # Evaluate on the whole validation set.
@@ -210,7 +210,7 @@ class TimedRun:
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> float:
         """Train one epoch and log its images per second over all ranks. Return the mean of the losses that
         this rank has read."""
-        # About one a second, and the last: reading the loss of every step would slow the run down.
+        # ``train_epoch`` reads about one loss a second, and that of the last step: more would slow the run.
         losses: list[float] = []
 
         def progress(samples: int, loss: float) -> None:
@@ -243,7 +243,7 @@ class TimedRun:
             checkpoint.remove(self.config)
         if saved_weights.are_asked_for(self.config):
             self.watch.doing = "saving the weights"
-            # This counts only if no evaluation was left to make; else it has been considered already.
+            # Every evaluation has been considered. But a run that resumed after its last one made none.
             self.best.consider(result.epoch, result.accuracy)
             saved_weights.save(self.config, self.rank, self.seed, self.best)
 

@@ -1,7 +1,7 @@
 """The configuration that a command line names, with the values of its options ``--set NAME=VALUE``.
 
-``read`` returns it as a ``Config``. ``file_in`` and ``write`` make a file of it for the scripts, which source
-a file.
+``read`` returns it as a ``Config``. ``file_in`` and ``write`` make a configuration file of it, which scripts
+source.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Choice:
 
     @functools.cached_property
     def sourced(self) -> dict[str, str]:
-        """``environ`` updated with the variables of the file.
+        """Variables of ``environ`` and of the file, which wins where both set one.
 
         Raises UserError if the file cannot be sourced.
         """
@@ -97,7 +97,7 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     """
     environ = process.environment() if environ is None else environ
     required = [variable for variable in VARIABLES.values() if variable.default is dataclasses.MISSING]
-    # given(...)[1] is the text of the variable, None if it is not set.
+    # The second value of ``given`` is the text of the variable, None if it is not set.
     is_complete = all(variable.given(environ)[1] or not variable.is_read(environ) for variable in required)
     if is_complete and not name and not values:
         return of_scripts(environ)
@@ -118,7 +118,8 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     cannot parse it."""
     variable = VARIABLES.get(name)
     absolute = {**environ, **absolute_paths(environ)}
-    with contextlib.suppress(ValueError):  # {}: as if a run read the variable, whatever the others are
+    # {}: assume no values of other variables, under which a run might not read this one.
+    with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)
 
@@ -152,8 +153,8 @@ def changed(sourced: Mapping[str, str], changes: Mapping[str, str]) -> dict[str,
 
 
 def other_batch(other: int | None, where: str, config: Config) -> Iterator[str]:
-    """Yield a sentence if the learning rate of ``config`` was chosen for another global batch size,
-    ``other``. ``where`` says in words which file or result has that batch size."""
+    """Yield a sentence if ``other``, the global batch size for which the learning rate of ``config`` was
+    chosen, is not that of ``config``. ``where`` says in words which file or result has it."""
     size = config.global_batch_size
     if other != size:
         sizes = f"{other} {where}, {size} here, for which its learning rate was not chosen"
@@ -201,8 +202,8 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
     ``results/SYSTEM``. The file is that of the configuration if ``--set`` changes nothing, else one that
     ``write`` makes in the folder.
 
-    If at the end the folder holds nothing new but this file, because the command was refused, the folder is
-    restored: the file becomes again that of earlier runs, or is removed with the folders that were made.
+    If at the end the folder holds nothing new but this file, because the command was refused, everything is
+    put back: the file gets the content that it had before, or is removed with the folders that were made.
     """
     folder = Path(into or files.ROOT / "results" / choice.system)
     if not choice.changes:
@@ -226,6 +227,7 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
 
 
 def _file(folder: Path, choice: Choice) -> Path:
+    """Return the path of the file that ``write`` makes in a folder."""
     return folder / f"config_{choice.system}.sh"
 
 

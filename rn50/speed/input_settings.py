@@ -47,7 +47,8 @@ def to_try(config: Config, cores: int) -> list[Setting]:
     whole_images = changed(config, {"roi_decode": False})  # a cache has an effect only on whole images
 
     def has_effect(setting: Setting) -> bool:
-        # Not of 0 and False, which turn a feature off: ``why_no_effect`` takes that for an effect everywhere.
+        # Leave out 0 and False, which turn a feature off: ``why_no_effect`` counts that as an effect even on
+        # a device that does not have the feature.
         candidates = (changed(whole_images, {setting.field: value}) for value in setting.values if value)
         return any(in_effect(candidate, setting) for candidate in candidates)
 

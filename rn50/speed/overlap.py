@@ -1,5 +1,5 @@
-"""How much the input pipeline and the training step slow each other down, by the rates of each alone and of
-both together. ``rn50 bench input``, ``tune input`` and ``profile`` report it."""
+"""How much the input pipeline and the training step slow each other down: their rates alone are compared with
+the rate of both together. ``rn50 bench input``, ``tune input`` and ``profile`` report it."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -37,27 +37,26 @@ class Overlap(NamedTuple):
 
     @property
     def lost(self) -> Share:
-        """Share of the smaller of both rates, `input` and `step`, that is lost when both run together."""
+        """Share of the smaller rate, of `input` and `step`, that is lost when both run together."""
         return max(0.0, 1 - self.of_slower.median)
 
     @property
     def hidden(self) -> Share:
-        """Share of the shorter of both times an image, of input and step, that passes while the other runs:
-        about 1 if both run at the same time, 0 if each waits for the other."""
-        seconds_alone = 1 / self.input, 1 / self.step  # an image
+        """An image takes a time in the input and a time in the step. Share of the shorter time that passes
+        while the other part runs: about 1 if both run at the same time, 0 if each waits for the other."""
+        seconds_alone = 1 / self.input, 1 / self.step  # for an image
         return (sum(seconds_alone) - 1 / self.together) / min(seconds_alone)
 
     @property
     def hold_each_other_up(self) -> bool:
         """True if training on real data was slower than input and step alone in every round, by more than
         ``LOST``."""
-        # ``shown``: at least five rounds, and all of them find one side faster.
+        # ``shown``: there are at least five rounds, and in all of them the same rate is the lower one.
         return self.of_slower.shown and self.lost > LOST
 
     @property
     def exclude_each_other(self) -> bool:
-        """True if input and step hardly run at the same time: together they take nearly as long as one after
-        the other."""
+        """True if input and step hardly run at the same time: an image takes nearly the sum of both times."""
         return self.hold_each_other_up and self.hidden < HIDDEN
 
     @property
@@ -86,7 +85,7 @@ prints(
 
 
 def of_rounds(device: str, alone: Sequence[float], step: Sequence[float], both: Sequence[float]) -> Overlap:
-    """Return the overlap by the images/s of the input alone, the step alone, and both together. Each has one
-    value per round, in the same order."""
+    """Return the overlap on a device, "cpu" or "gpu". ``alone``, ``step`` and ``both`` are the images/s of
+    the input alone, the step alone, and both together, one for each round."""
     slower = [min(pair) for pair in zip(alone, step, strict=True)]
     return Overlap(device, median(alone), median(step), median(both), rates.compare(both, slower))

@@ -1,6 +1,7 @@
 """Tables of ``rn50 bench throughput``, for ``throughput.py``: the ``overview``, every cell in detail
-(``details``), the parts of a step of every cell (``steps``). The functions return rows of text, for the
-report in Markdown; ``show_table`` prints them on a terminal.
+(``details``), the parts of a step of every cell (``steps``). A cell is a measured combination of framework,
+model, precision, batch size and ranks. The functions return rows of text, for the report in Markdown;
+``show_table`` prints them on a terminal.
 """
 
 import math
@@ -35,7 +36,8 @@ class MeasuredCell(NamedTuple):
     image_size: int
     """Side of an image in pixels."""
     scaling: dict[Annotated[str, "data"], float | None]
-    """images/s of a rank over those in the same cell with the fewest ranks; null: this is that cell."""
+    """images/s of a rank divided by those of the cell that differs only by the fewest ranks; null: this is
+    that cell."""
     loss_to_float32: float | None
     """Loss less that of the same cell in float32; null: float32 was not measured."""
 
@@ -59,7 +61,7 @@ def _column(result: Result) -> Cell:
 
 
 def columns(results: Sequence[Result]) -> list[Cell]:
-    """Return the columns of the overview (as ``_column``): grouped by precision in the order of the results,
+    """Return the columns of the overview, as ``_column``: sorted by precision in the order of the results,
     then by ascending nodes, ranks and batch size."""
     distinct = dict.fromkeys(map(_column, results))
     precisions = list(dict.fromkeys(column.precision for column in distinct))
@@ -71,8 +73,9 @@ def columns(results: Sequence[Result]) -> list[Cell]:
 
 
 def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list[Row]:
-    """Return a row for each framework and model that trained on a kind of data: its name, then for every one
-    of ``columns`` its images/s or the reason why there are none. If ``linked``, they are links to the log."""
+    """Return a row for each framework and model that trained on a kind of data. It has the name, then for
+    each of the ``columns`` the images/s, or the reason why there are none. If ``linked``, these texts are
+    links to the log."""
     rows: dict[str, dict[Cell, str]] = {}
     for result in results:
         if kind in result.rates:
@@ -80,7 +83,7 @@ def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list
         elif result.rates:  # a model of a zoo trains on synthetic data alone
             continue
         else:
-            # Without a log to look into, or for want of memory, the cell has the reason itself.
+            # Show the reason itself if there is no log to look into, or memory was too small; else "failed".
             is_short = not result.log or result.failure == worker.OUT_OF_MEMORY
             text = result.failure if is_short else "failed"
         link = f"[{text}]({result.log})" if linked and result.log else text
@@ -134,9 +137,10 @@ def show_table(
     """Print a table. If it is too wide for the terminal, print several tables of similar width instead, each
     with the first ``names`` columns of all and a part of the others.
 
-    A cell is folded only at ``unit``, by default at any blank. Only the first column, whose names may be
-    long, is folded anywhere.
+    A text in the first column, a long name perhaps, is folded anywhere. In the other columns a text is folded
+    only where it has the separator ``unit``, by default any blank.
     """
+    # A column is as wide as the longest piece of its texts that is not folded.
     texts = ["\n".join([heading, *(row[column] for row in rows)]) for column, heading in enumerate(headings)]
     widths = [len(headings[0]), *(max(map(len, text.split(unit))) for text in texts[1:])]
     others = range(names, len(headings))

@@ -57,8 +57,8 @@ class Description:
 def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     """Return the description of the system of a result.
 
-    ``details`` is a YAML or JSON file with fields, by default ``system.yaml`` beside the result files. Of
-    a field with several sources the logs' value counts, then that of ``details``, then the machine's. If
+    ``details`` is a YAML or JSON file with fields, by default ``system.yaml`` beside the result files. A
+    field gets its value from the logs, else from ``details``, else from the machine as the runs saved it. If
     the runs did not save their machine, the machine that this code runs on is described, with a warning.
 
     Raises:
@@ -75,6 +75,7 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
         warnings.append(f"{result.folder}: {text}")
     logged = _from_logs(result)
     for field, value in logged.items():
+        # The user may also give the status in the word of the log, as onprem.
         allowed = (value, result.logs[0].submission_status) if field == "status" else (value,)
         if field in stated and stated[field] not in allowed:
             text = f"{field} is {stated[field]!r}, but the results say {value!r}"
@@ -83,7 +84,7 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
             if field.startswith("accelerator_"):
-                reported[field] = NOT_APPLICABLE if example else ""  # a field that may be empty
+                reported[field] = NOT_APPLICABLE if example else ""  # "": the field may be empty
     elif logged["accelerators_per_node"] == "1":
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if logged["number_of_nodes"] == "1":
@@ -97,8 +98,8 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
 
 
 def _from_file(file: pathlib.Path, problems: list[str], required: bool) -> dict[str, Any]:
-    """Return the fields of the user's file that can be used; add a problem to ``problems`` for each other
-    one. A missing file is an error if it is ``required``, else it has no fields."""
+    """Return the fields of the user's file; add a problem to ``problems`` for each that cannot be used, and
+    leave it out. A missing file is an error if it is ``required``, else it has no fields."""
     remedy = "write lines as in  cooling: air-cooled"
     try:
         content = yaml_file.read(file, remedy)
@@ -123,8 +124,8 @@ def _from_file(file: pathlib.Path, problems: list[str], required: bool) -> dict[
 
 def _machine(result: OwnResult, fields: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     """Return the fields of the machine that the first run with such fields saved. Add a problem to
-    ``problems`` if the runs saved different values. Not compared are the fields of the user's file,
-    ``fields``, and the names of processor and accelerator, which ``result_rules`` compares."""
+    ``problems`` if the runs saved different values. ``fields``, those of the user's file, are not compared;
+    nor are the names of processor and accelerator, which ``result_rules`` compares."""
     systems = [saved.get("system", {}) for saved in result.saved]
     ignored = {*fields, *MODEL_NAMES}
     compared = [{name: value for name, value in system.items() if name not in ignored} for system in systems]
@@ -135,7 +136,8 @@ def _machine(result: OwnResult, fields: Mapping[str, Any], problems: list[str]) 
 
 
 def _from_logs(result: OwnResult) -> dict[str, str]:
-    """Return the fields that the logs and the saved configuration tell, over which the user has no say."""
+    """Return the fields that the logs and the saved configuration tell. The user's file cannot change
+    them."""
     log, run = result.logs[0], result.run
     on_gpu = run.get("device") == "gpu"
     return {
@@ -148,7 +150,8 @@ def _from_logs(result: OwnResult) -> dict[str, str]:
 
 
 def _software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields on the software. ``machine`` has versions, such as the driver's, beside fields."""
+    """Return the fields on the software. ``machine`` has fields, and also versions, such as the driver's,
+    which go into other_software_stack."""
     stack = {key: version for key, version in machine.items() if key not in FIELDS}
     installed = {key: what_ran.version_of(result.first_saved, pattern) for key, pattern in _STACK.items()}
     stack.update({key: version for key, version in installed.items() if version})
@@ -158,7 +161,8 @@ def _software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem for each field that lacks its value or a number; ``file`` is the file to mend."""
+    """Yield a problem for each field that needs a value and has none, or needs a number and has another text;
+    ``file`` is the file to mend."""
     for field, value in fields.items():
         line = f"as in  {field}: {FIELDS[field]}"
         # The official result summarizer calculates with host_processors_per_node.

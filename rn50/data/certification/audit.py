@@ -1,9 +1,9 @@
 """Check every record of a split, for ``rn50 verify``: its container, line of the index, label and image, and
 its agreement with the packing list.
 
-Threads read the .rec file in chunks of about 8 MiB and check the records in them (``AuditedSplit.read``);
-``audit`` takes the chunks in order, computes the SHA-256 of the file and gathers the findings. So the file is
-read only once. ``certify.py`` calls both, and then checks what concerns several records.
+``audit`` does it, for ``certify.py``. Threads read the .rec file in chunks of about 8 MiB and check the
+records in them (``AuditedSplit.read``). ``audit`` takes the chunks in order, computes the SHA-256 of the file
+and gathers the findings. So the file is read only once.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class AuditedSplit:
     ``audit`` reads from them."""
 
     entries: list[Entry] | None = None
-    """The packing list, in the order of the index; None: there is none."""
+    """The packing list, in the order of the index, which ``certify.py`` sets; None: there is none."""
 
     def __init__(self, folder: Path, name: str, classes: int, source: str = "") -> None:
         """Read the index. ``classes`` is the number of classes; ``source``, for the remedies, is the folder
@@ -109,7 +109,7 @@ class AuditedSplit:
         if stop < end:
             fault("gap", f"{end - stop} bytes behind it belong to no record of the index")
         is_class = header.is_in(self.classes)
-        # An array of one label is no fault: MXNet and DALI read it.
+        # A flag above 0 announces an array of so many labels. One label is no fault: MXNet and DALI read it.
         if header.flag > 1 or header.flag and not is_class:
             fault("header", f"announces an array of {header.flag} labels, where one label is wanted")
         key = self.keys[position]
@@ -122,7 +122,8 @@ class AuditedSplit:
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
         header_bytes = record[: recordio.IMAGE_START]
-        # The header of a record with a label array may hold any label, because nobody reads it.
+        # Look for bits that no check above has read, unless there is a fault already. With a label array the
+        # header may hold any label, because nobody reads it.
         is_sound = header.flag == 0 and len(chunk.faults) == faults_before
         if is_sound and header_bytes != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {header_bytes.hex()}, with a bit that nobody reads set")
@@ -167,7 +168,7 @@ class AuditedSplit:
             yield positions[:0], np.array([0, bounds[0]])  # read for the SHA-256 of the file
         first = 0
         while first < len(bounds) - 1:
-            # Whole records up to the first that begins behind ``CHUNK_BYTES``, and one at least.
+            # A chunk is of whole records, at least one. It ends with the record that fills ``CHUNK_BYTES``.
             last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
             last = min(last, len(bounds) - 1)
             yield positions[first:last], bounds[first : last + 1]

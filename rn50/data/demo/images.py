@@ -24,7 +24,7 @@ older version is not taken for one of this version."""
 STREAMS = {"train": 1, "val": 2, "tune": 3}
 """Number of the random stream of each split."""
 
-# A pair is the range of a uniform random number. Levels of a channel are 0 to 255.
+# A pair is the range of a uniform random number. A channel of a colour has a level from 0 to 255.
 SHORT_SIDE = (72, 110)  # pixels of the shorter side, before ``scale``
 ASPECT = (1.0, 1.2)  # longer side divided by shorter side
 LANDSCAPE_PROBABILITY = 0.7
@@ -32,15 +32,15 @@ BRIGHTNESS = (40, 215)  # mean of the three channels of a colour or grey
 GREY = 15  # largest deviation of a channel of a grey from the level that its channels share
 VIVID = 130  # least difference between the highest and the lowest channel of a colour
 CONTRAST = 100  # least Euclidean distance in RGB between the colours of shape and background
-PLAIN_PROBABILITY = 0.1  # of a texture without a pattern, besides that of drawing the plain pattern
+PLAIN_PROBABILITY = 0.1  # probability that the pattern drawn for a texture is replaced by no pattern
 TEXTURE_AMPLITUDE = (5, 15)  # largest deviation of a texture from its base colour, in levels
 CLUTTER_ITEMS = (0, 2)  # number of small things in the background; upper end excluded
-SCALE = (0.65, 0.9)  # diameter of a shape divided by the short side, before all shapes get the same area
-AREA = 1.6  # area of a shape, in squares of its radius
+SCALE = (0.65, 0.9)  # diameter of a shape divided by the short side of the image
+AREA = 1.6  # area of a shape divided by the square of half its diameter
 SHEAR = 0.25  # largest shear of a shape, in either direction
 SQUASH = (0.8, 1.0)  # factor of a shape's height, before its rotation
 OPACITY = (0.9, 1.0)  # weight of the shape against the background
-OCCLUSION_PROBABILITY = 0.1  # of a line across the image
+OCCLUSION_PROBABILITY = 0.1  # probability of a line across the image
 BLUR_PROBABILITY = 0.1
 BLUR_SIGMA = (0.5, 1.3)  # pixels, before ``scale``
 GAIN = (0.75, 1.2)  # factor of the exposure
@@ -58,7 +58,7 @@ Rng = np.random.RandomState
 
 
 def _polar(angles: np.ndarray, radii: float | np.ndarray = 1.0) -> Polygon:
-    """Return the points with these polar coordinates, angles in radians."""
+    """Return the points with these polar coordinates; angles are in radians."""
     return np.stack([radii * np.cos(angles), radii * np.sin(angles)], 1)
 
 
@@ -100,7 +100,7 @@ def crescent(rng: Rng) -> list[Polygon]:
 
 
 SHAPES = (rectangle, triangle, cross, ring, crescent)
-"""Functions that draw a random shape: a list of its outline and, if it has one, its hole."""
+"""Functions that return a random shape: a list of its outline and, if it has a hole, the hole."""
 CLASSES = 2 * len(SHAPES)
 """Number of classes. The label of a coloured shape is its index in ``SHAPES``; that of a grey shape is its
 index plus ``len(SHAPES)``."""
@@ -194,9 +194,10 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     polygons = [polygon.astype(np.float32) for polygon in SHAPES[label % len(SHAPES)](rng)]
     outline, *holes = map(cv2.contourArea, polygons)
     transform *= math.sqrt(AREA / (outline - sum(holes)))
-    # The centre lies so far from the edge of the image that nearly all of the shape is inside.
+    # The centre is at least 0.8 radii from the edges of the image: nearly all of the shape is inside.
     centre = [rng.uniform(radius * 0.8, length - radius * 0.8) for length in (width, height)]
     mask = np.zeros((height, width), np.float32)
+    # Fill the outline with 1, then the hole, if there is one, with 0.
     for polygon, value in zip(polygons, (1.0, 0.0), strict=False):
         corners = (polygon @ transform.T + centre) * (1 << SUBPIXEL_BITS)
         cv2.fillPoly(mask, [corners.astype(np.int32)], value, cv2.LINE_AA, SUBPIXEL_BITS)
@@ -205,7 +206,7 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
 
 def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
     """Return an image of class ``label``: uint8 (height, width, 3). A drawing of the usual size is enlarged
-    by ``scale``; the noise is added after that, so that each pixel has its own."""
+    by ``scale``. The noise is added after that, so that it differs from pixel to pixel."""
     short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
     long = int(short * rng.uniform(*ASPECT))
     height, width = (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)

@@ -29,7 +29,7 @@ SOURCE = "source"
 NAMES = ("train", "val")
 """The splits of a data set."""
 CHUNK = 32
-"""Number of records that a thread takes at a time."""
+"""Number of records that a thread writes at a time."""
 _GO_ON = "fix that, and the same command goes on"
 
 

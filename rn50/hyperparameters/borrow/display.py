@@ -18,12 +18,12 @@ class Suggestion(NamedTuple):
 
     recipe: Inline[Proven]
     expected: float
-    """Epochs to expect at this batch size; the list is in this order."""
+    """Epochs to expect at this batch size; the list is sorted by them."""
 
 
 def print_table(borrowed: Borrowed, console: Terminal) -> None:
-    """Print the changes, where the values come from, the departures from the rules and the expected
-    epochs."""
+    """Print the changed variables and where their values come from, the departures from the rules and the
+    expected epochs."""
     source = borrowed.origin
     console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
     table = Table("variable", "before", "after", "from")
@@ -51,16 +51,18 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
     The name of the source ends the row, or has a line of its own if the terminal is too narrow. It is never
     folded, because users copy it.
     """
-    texts = {}
+    texts = {}  # heading of a column -> its text for each recipe
     for name in (name for name in SHARED if name != "optimizer"):
         heading = HYPERPARAMETERS[name].heading or HYPERPARAMETERS[name].shown
         texts[heading] = [f"{getattr(recipe.values, name):g}" for recipe in recipes]
+    # The hyperparameters that are the same in all recipes.
     common = [heading for heading, cells in texts.items() if len(recipes) > 1 and len(set(cells)) == 1]
     predictions = [recipe.prediction for recipe in recipes]
     texts["epochs"] = [f"{epochs.mean:.1f} ({epochs.low:g}-{epochs.high:g})" for epochs in predictions]
     texts["missed"] = [f"{epochs.missed}/{epochs.runs}" for epochs in predictions]
     texts["expected"] = [f"{recipe.expected(global_batch_size):.1f}" for recipe in recipes]
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
+    # The first column numbers the rows.
     columns.insert(0, ["", *map(str, range(1, len(recipes) + 1))])
     widths = [max(map(len, column)) for column in columns]
     padded = ([cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True))

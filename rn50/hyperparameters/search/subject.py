@@ -1,5 +1,5 @@
-"""``Subject``, what a search is about: a configuration of this system and its data set. It makes the
-configuration of every run from a ``Point``."""
+"""``Subject``, the configuration and data set for which a search looks for better hyperparameters. It makes
+the configuration of every run of the search from a ``Point``, a set of hyperparameters."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,8 @@ EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 EACH_RUNS_OWN = ("SEED", "RESULT_FILE", "CACHE_CLEARED")
 """Variables that the search sets for each run; those of the environment are ignored."""
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
-"""Variables, besides hyperparameters and data, that must be the same in all calls of a search."""
+"""Variables, besides hyperparameters and data, that must be the same in all calls of ``rn50 search`` that
+continue one search."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +42,16 @@ class Subject:
 
     @property
     def learning_rate_unit(self) -> float:
-        """Unit of which the rules want learning rates to be whole multiples; 0: there is none."""
+        """The rules want learning rates to be whole multiples of this unit; 0: any learning rate will do."""
         return rules.SGD_LEARNING_RATE_UNIT if self.config.hyperparameters.optimizer == "sgd" else 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that must be the same in all calls of a search, which may take several calls."""
+        """Values that must be the same in all calls of ``rn50 search`` that continue one search."""
         values = self.config.as_environment()
         of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
-        # File sizes identify the data set, so it may move. EVALUATION is the same in every search.
+        # ``writing.GROUP`` are the hyperparameters. DATADIR is left out, because the sizes of the files
+        # identify the data set, which may move. EVALUATION is the same in every search.
         deciding = [name for name in (*writing.GROUP, *of_data, *DECIDE_TOO) if name in values]
         config = {name: values[name] for name in deciding if name not in ("DATADIR", *EVALUATION)}
         return {"config": config, "data": sizes(self.data)}
@@ -74,7 +76,7 @@ prints(Point, lambda r: {VARIABLE_OF[field]: getattr(r, field) for field in Poin
 
 
 def variables(point: Point) -> dict[str, str]:
-    """Return variable -> text of a point."""
+    """Return the variables of the configuration that a point sets, with their texts."""
     return {VARIABLE_OF[field]: text(value) for field, value in point._asdict().items() if value is not None}
 
 

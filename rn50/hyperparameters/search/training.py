@@ -17,8 +17,8 @@ from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings.document import CONFIGS
 
 BY_FORCE_S = 30
-"""Seconds after which a run that was asked to stop is killed. They are three times as many as its launcher
-gives the ranks to stop."""
+"""Seconds after which a run that was asked to stop is killed: three times as many as its launcher gives the
+ranks to stop."""
 COMMAND = python("-m", "rn50", "launch")
 
 
@@ -27,7 +27,7 @@ class Training:
     that no other search begins in the folder while the run is alive."""
 
     epochs = 0
-    """Number of evaluations when ``Search`` last looked."""
+    """Number of evaluations, one after each epoch, when ``Search`` last looked."""
     reason = ""
     """Why the search stops the run; empty: it does not."""
 
@@ -38,7 +38,7 @@ class Training:
         """File of what the run prints."""
         self.begun = time.monotonic()
         self._kill_at = math.inf
-        """Time, as of ``time.monotonic``, at which the run is killed."""
+        """Time, by ``time.monotonic``, at which the run is killed; infinity until it is asked to stop."""
         self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         """Size of the log when it was last read, and its evaluations."""
         bind = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
@@ -62,7 +62,7 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """True if the log of the run is complete, and so has its final name."""
+        """True if the log of the run has its final name, which it gets when it is complete."""
         return self.task.result_file.exists()
 
     def evaluations(self) -> Sequence[Evaluation]:

@@ -1,5 +1,5 @@
-"""``rn50 run`` and ``rn50 watch``: make a campaign, or follow one that is made elsewhere, until it is
-over."""
+"""``rn50 run`` and ``rn50 watch``: make a campaign (the runs of a result), or follow one that is made
+elsewhere, until it is over."""
 
 import contextlib
 import os
@@ -55,14 +55,14 @@ def watch(results: pathlib.Path, runs: int) -> None:
 def make_missing(
     config_file: pathlib.Path, results: pathlib.Path, runs: int, as_json: bool = False, **variables: str
 ) -> int:
-    """Make those of the ``runs`` runs of a configuration that are missing in a folder, as
-    ``run_experiments.sh`` does; return its exit status, 128 + n if signal n ended it. ``variables`` are
-    environment variables for it.
+    """Complete a campaign: call ``run_experiments.sh``, which makes the runs that are missing among ``runs``
+    runs in the folder ``results``. ``variables`` are environment variables for it. Return its exit status,
+    128 + n if signal n ended it.
 
-    On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
+    On a terminal show a live view below the lines that the script prints; elsewhere let it print its lines
     alone. With ``as_json`` they go to standard error.
     """
-    # The scripts of a checkout without .venv take python3 of the PATH: let that be this process's Python.
+    # In a checkout without .venv the scripts take python3 from the PATH: let it be this process's Python.
     path = f"{os.path.dirname(sys.executable)}:{environment().get('PATH', os.defpath)}"
     variables |= {"CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
     environ = {**environment(), **variables, "NEXP": str(runs), "PATH": path}
@@ -82,7 +82,7 @@ def make_missing(
 
 
 def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) -> None:
-    """Show the view until the last line of ``child`` has been read. What it prints stays above the view."""
+    """Show the view until ``child`` ends its output. The lines that ``child`` prints stay above the view."""
     console = Terminal()
     progress: EpochProgress | None = None
 
@@ -98,7 +98,8 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
         for raw in child.stdout:
             text = raw.decode(errors="replace").rstrip("\n")
             read = read_progress(text)
-            # The line of an evaluation, "epoch  3: top-1 0.7512", leaves the progress shown; others end it.
+            # A line of progress replaces the progress shown. The line of an evaluation, "epoch  3: top-1
+            # 0.7512", leaves it; any other line ends it.
             progress = read or (progress if text.startswith("epoch") else None)
             if read is None:
                 console.print(text)

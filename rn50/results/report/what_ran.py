@@ -38,11 +38,11 @@ class Repetition:
 
 
 def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return the known facts on what ran and where, as (name, value). If runs have different values, the
-    values are joined."""
+    """Return the known facts on what ran and where, as (name, value). If runs have different values, they are
+    joined: dates as a range, other values by commas."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
-        # The entry of the configuration file's header comment.
+        # The entry "expected" in the header comment of the configuration file.
         "expected": lambda run: run.header.get("expected", ""),
         "framework": _framework,
         "precision": _precision,
@@ -59,8 +59,8 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
-    """Return all values of the sidecar files of runs, and the description of their system, as lists of (name,
-    value) by heading. A value that differs between runs is listed run by run."""
+    """Return heading -> list of (name, value), with all values of the sidecar files of runs, and the
+    description of their system. A value that differs between runs is listed run by run."""
     saved = {run.log.path.name: sidecar.named(run.saved) for run in runs if run.saved}
     by_heading: dict[str, list[tuple[str, str]]] = {}
     for key in dict.fromkeys(itertools.chain(*saved.values())):
@@ -118,7 +118,7 @@ def version_of(saved: Mapping[str, Any], pattern: str) -> str:
 def _precision(run: Run) -> str:
     """Return the precision of a run; empty if it is not known."""
     configured = str(sidecar.section(run.saved, "run").get("precision") or "")
-    # The logged precision is that of matrix products, the first of the keys.
+    # ``chosen`` is what PRECISION=auto became. The log has the precision of matrix products.
     chosen, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
     if chosen and configured == "auto":
         return f"{chosen} (auto)"
@@ -135,7 +135,8 @@ def _ranks(run: Run) -> str:
 
 
 def _machine(run: Run) -> str:
-    """Return the accelerators of a run, without any its processors; empty if they are not known."""
+    """Return the accelerators of a run, or its processors if it has no accelerators; empty if neither is
+    known."""
     fields = run.saved.get("system") or tree.described(run.file.parent)
     accelerator, processor = fields.get("accelerator_model_name"), fields.get("host_processor_model_name")
     if accelerator:
@@ -150,7 +151,7 @@ def _machine(run: Run) -> str:
 
 
 def _times(count: Any, text: str) -> str:
-    """Return a number, a text and a space; "" if the number is 1 or not known."""
+    """Return ``count``, ``text`` and a space, as "2 nodes of "; "" if the count is 1 or not known."""
     return f"{count} {text} " if str(count or "1") != "1" else ""
 
 
@@ -165,8 +166,8 @@ def date(run: Run) -> str:
 
 
 def _certificate(run: Run) -> str:
-    """Return the shortened SHA-256 of the data certificate, from the sidecar file or the log. Return "none"
-    if our run had no certificate, "" for other runs without one."""
+    """Return the shortened SHA-256 of the data certificate, from the sidecar file or the log. Without a
+    certificate return "none" for a run that has a sidecar file, "" for another."""
     certificate, samples = run.saved.get("data certificate"), run.log.first("train_samples")
     digest = samples and samples.metadata.get("certificate_sha256")
     if isinstance(certificate, dict):
@@ -176,7 +177,7 @@ def _certificate(run: Run) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a hash, shortened, with the remark behind its dash, such as -dirty."""
+    """Return a hash, shortened, with what follows it after a dash, such as -dirty."""
     digits, dash, remark = name.partition("-")
     return digits[:_SHORT] + dash + remark
 
@@ -190,6 +191,7 @@ def repetition(run: Run) -> Repetition | None:
     system = variables.get("DGXSYSTEM", "")
     exports = _environment_for(system, variables)
     configuration = None
+    # No file of ``configs/`` will do: give the content of one with all variables of the run.
     if exports is None:
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         exports = {"CONFIG_FILE": "config_REPEAT.sh"}
@@ -209,9 +211,9 @@ def repetition(run: Run) -> Repetition | None:
 
 
 def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the environment in which the configuration file of ``system`` results in ``variables``. Return
-    None if there is no such file, or if the file sets one of them to another value: its values take
-    precedence over those of the environment, except DATADIR."""
+    """Return the environment in which the configuration file of ``system`` results in ``variables``: the
+    name of the file, and the variables with other values than in the file. Return None if there is no such
+    file, or if no environment does."""
     if system not in systems():
         return None
     assigned = Document(file_of(system)).assigned.values
@@ -223,4 +225,5 @@ def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str
                 changed[name] = variables[name]
         except ValueError:  # the run or the file has a value that this version of rn50 does not read
             return None
+    # A value that the file assigns takes precedence over the environment, except that of DATADIR.
     return {"DGXSYSTEM": system, **changed} if changed.keys() & assigned.keys() <= {"DATADIR"} else None

@@ -1,5 +1,5 @@
 """Run official checkers, each call in a process of its own: ``run``. A checker is a module of
-``mlperf_logging`` or a text of Python code that uses one.
+``mlperf_logging``, or a text of Python code that uses such a module.
 
 The checkers keep state in their modules, configure the root logger and end their process, so that two calls
 cannot share a process. Most of their time goes to imports, scipy above all. Therefore this module, run as a
@@ -77,7 +77,7 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         job = json.dumps([checker, arguments, str(cwd or pathlib.Path.cwd()), LIMIT_S]).encode()
         with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
-        os.close(writer)  # the forked process has the only other one, so its end ends the reading
+        os.close(writer)  # then only the forked process can write, and the reading ends when it ends
         text, ended, status = printed.read().rpartition(_END)
     too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
     return (int(status), text) if ended and status.isdigit() else (1, too_long)
@@ -104,13 +104,14 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _status(checker: str, arguments: list[str]) -> int:
-    """Run a checker, a module's or code's text, in this process. Return its exit status."""
+    """Run a checker, a module of ``mlperf_logging`` or Python code, in this process. Return its exit
+    status."""
     sys.argv[1:] = arguments
     try:
         if not checker.isidentifier():
             exec(checker, {"__name__": "__main__"})
             return 0
-        sys.argv[1:1] = ["--log_output", os.devnull]  # else it leaves a log in the current folder
+        sys.argv[1:1] = ["--log_output", os.devnull]  # else the module writes a log into the current folder
         runpy.run_module(f"mlperf_logging.{checker}", run_name="__main__", alter_sys=True)
         return 0
     except SystemExit as end:

@@ -114,7 +114,8 @@ def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
 
 
 def _unordered(log: ResultLog) -> Iterator[tuple[Event, str]]:
-    """Yield (event, fault) for each epoch or evaluation whose number does not follow the one before."""
+    """Yield (event, fault) for each epoch whose number is not one more than that of the epoch before, and
+    each evaluation whose number is not greater than that of the evaluation before."""
     for key in ("epoch_start", "eval_accuracy"):
         for before, event in itertools.pairwise(log.by_key.get(key, ())):
             last, epoch = (epoch_number(record.metadata.get("epoch_num")) for record in (before, event))
@@ -156,7 +157,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         remedy = "stop with success at the first evaluation at the target (>=, not >)"
     elif status not in ("success", "aborted"):
         message, remedy = f"the status of run_stop is {status!r}", "log success or aborted"
-        severity = ERROR if reached else WARNING  # without it, the run missed the target anyway
+        severity = ERROR if reached else WARNING  # a run that missed the target is no success in any case
     if message:
         yield finding(log, stop.line, rule, message, remedy, severity)
     later = [e.epoch for e in log.evaluations if reached and e.epoch > reached.epoch]

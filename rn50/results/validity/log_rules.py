@@ -1,5 +1,5 @@
-"""Check that the log of one run is complete and has allowed values: ``check``, which calls a function for
-each rule. ``clock_rules`` checks the times of a log.
+"""Check that the log of one run is complete and has allowed values: ``check`` calls a function for each rule.
+``clock_rules`` checks the times of a log.
 
 Sources: MLPerf Training rules, sections "Hyperparameters", "Quality measure" and "Run Results"; the rulesets
 of the official compliance checker, except the names of tensors; and published logs that passed the official
@@ -28,7 +28,7 @@ SKIPPED = 1
 REQUIRED = "a run logs who submits what, its hyperparameters, and where it begins and ends"
 ENDS = "a run logs its evaluations and its end"
 VALUES = "the closed division fixes the optimizer's constants"
-"""Rules that the compliance checker of the round has, too."""
+"""Texts of the rules that the official compliance checker checks, too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 _ALWAYS = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
@@ -46,6 +46,7 @@ _NUMBERED = {
 }
 """Key -> names in the metadata of its records whose values are numbers of epochs."""
 _NUMBER = "number", lambda value: finite(value) is not None
+"""Type, as in ``_TYPES``, of the keys for which ``_is_number`` is true."""
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "opt_name": ("text", lambda value: isinstance(value, str)),
     "cache_clear": ("flag", lambda value: not isinstance(value, (dict, list))),
@@ -53,11 +54,10 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(rules.PARALLELISM, ("whole number from 1 on", lambda v: type(v) is int and v >= 1)),
     **dict.fromkeys(rules.LOWEST_PRECISIONS, ("precision of the rules", rules.PRECISIONS.__contains__)),
 }
-"""Key -> type of its values: name of the type, and a test for it. ``_is_number`` tells the keys of
-``_NUMBER``.
-"""
+"""Key -> type of its values: name of the type, and a test for it. Keys of numbers are not listed."""
 _MISLEADING_WORDS = ("eval_accuracy", "eval_error", "global_batch_size")
-"""Words by which the RCP checker selects lines of a log, wherever in the line they stand."""
+"""Words by which the checker of reference convergence points (RCP) selects lines of a log, wherever in the
+line they stand."""
 _SELECTED_KEYS = (*_MISLEADING_WORDS, "submission_benchmark", "run_stop")
 """Keys whose records the RCP checker is meant to select."""
 
@@ -84,18 +84,19 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
         if optimizer in row.keys
     },
 }
-"""Key -> test for the values that the closed division allows, and remedy for others. Keys of an optimizer
-count for runs with that optimizer. The open division allows all values of keys other than
+"""Key -> test for the values that the closed division allows, and remedy for others. The keys of an optimizer
+are for runs with that optimizer. The open division allows every value, except of the keys
 ``submission_*``."""
 
 
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield every finding on the log of a run; the ``rulesets`` decide which keys are required."""
+    """Yield every finding on the log of a run by the rules of all ``rulesets``, as "4.0.0". Only the required
+    keys differ between them."""
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from accuracies(run)
-    # A label says that the run is not of the benchmark, as on another data set.
+    # A run with a label is not of the benchmark, as a run on another data set.
     benchmark_rules = () if run.label else (_samples, _cadence)
     for rule in (_format, _types, _repeated, _values, _momentum, _caches, _words, *benchmark_rules):
         yield from rule(run.log)
@@ -109,7 +110,8 @@ def finding(
 
 
 def _format(log: ResultLog) -> Iterator[Finding]:
-    """Yield the findings of ``parse.read_log``, and one on accuracies that are NaN."""
+    """Yield the findings that ``parse.read_log`` made as it read the log, and one on accuracies that are
+    NaN."""
     rule = "a record is a line of valid JSON, and a run logs each event once"
     remedy = "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written"
     # As "line 9: eval_accuracy 75.9 is not a fraction between 0 and 1; not counted; log the fraction: 0.759".
@@ -132,10 +134,11 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     keys = list(_ALWAYS)
     if log.division != "open":
         keys += ["opt_name", "global_batch_size"]
+        # Ruleset 0.7.0 does not require this key.
         keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
         event, rows = log.first("opt_name"), HYPERPARAMETERS.values()
         optimizer = str(event.value) if event else ""
-        # Of the hyperparameters those whose key has a prefix for this optimizer, as sgd_opt_momentum.
+        # Add the hyperparameters whose key has the prefix of this optimizer, as sgd_opt_momentum.
         keys += [row.keys[optimizer] for row in rows if row.keys.get(optimizer, row.end) != row.end]
         keys += ["model_bn_span"] if optimizer == "sgd" else []
     ended = log.first("run_stop")
@@ -143,6 +146,7 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         for alternatives in groups:
             if not log.first(*alternatives):
                 name = " or ".join(alternatives)
+                # A log without its end was perhaps cut short.
                 cut = "; if the log was cut short, put it back whole" if rule == ENDS or not ended else ""
                 yield finding(log, None, rule, f"{name} is not logged", f"log {name}{cut}")
 
@@ -176,7 +180,7 @@ def _repeated(log: ResultLog) -> Iterator[Finding]:
 
 
 def _is_number(key: str) -> bool:
-    """Return whether a key is that of a hyperparameter whose value is a number."""
+    """Return whether a key is of a hyperparameter whose value is a number."""
     of_optimizer = key.startswith(("lars_", "sgd_", "opt_learning_rate_")) and not key.endswith("_name")
     return of_optimizer or key in ("gradient_accumulation_steps", "label_smoothing")
 
@@ -225,9 +229,10 @@ def accuracies(run: Run) -> Iterator[Finding]:
     """Yield a finding on accuracies that are no whole number of right answers, divided by the samples."""
     log = run.log
     logged = log.eval_samples or 0
+    # Count by the logged number of samples if that is possible: any with a label, else nearly ImageNet's.
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
     wrong = _not_multiples(log, samples)
-    # In the benchmark, fractions of all validation images are right whatever number of samples is logged.
+    # In the benchmark, fractions of all 50,000 validation images are right, whatever eval_samples is.
     if wrong and (run.label or _not_multiples(log, rules.EVAL_SAMPLES)):
         rule = "an accuracy is a number of right answers over the number of samples"
         message = f"eval_accuracy {wrong[0].value!r} is not a multiple of 1/{samples:,} ({len(wrong)} of "
@@ -237,7 +242,8 @@ def accuracies(run: Run) -> Iterator[Finding]:
 
 
 def _almost_all(samples: int) -> bool:
-    """Return whether a number of samples is that of ImageNet's validation set, but for ``SKIPPED``."""
+    """Return whether a number of samples is that of ImageNet's validation set, or differs by at most
+    ``SKIPPED``."""
     return abs(samples - rules.EVAL_SAMPLES) <= SKIPPED
 
 
@@ -249,7 +255,7 @@ def _not_multiples(log: ResultLog, samples: int) -> list[Event]:
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:
-    """Yield a finding on the first evaluation that comes at a wrong epoch."""
+    """Yield a finding on the first evaluation that does not come four epochs after the one before."""
     rule = f"ResNet is evaluated every {rules.EVAL_PERIOD_EPOCHS} epochs with an offset of 0 to 3"
     events = log.by_key.get("eval_accuracy", ())
     epochs = [evaluation.epoch for evaluation in log.evaluations]
@@ -284,8 +290,8 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
 
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
-    """Yield a finding on a label smoothing that the closed division does not allow. It may be logged under a
-    key, printed between the records, or saved in the sidecar file."""
+    """Yield a finding on a label smoothing that the closed division does not allow. The label smoothing may
+    be logged, printed between the records, or saved in the sidecar file; else it counts as allowed."""
     log, event = run.log, run.log.first("label_smoothing")
     saved = sidecar.section(run.saved, "hyperparameters").get("label_smoothing", rules.LABEL_SMOOTHING[0])
     line, value = (event.line, event.value) if event else log.label_smoothing or (None, saved)
@@ -299,6 +305,7 @@ def _words(log: ResultLog) -> Iterator[Finding]:
     rule = "the RCP checker takes every record with the word eval_accuracy, eval_error or "
     rule += "global_batch_size in it for that event"
     for event in log.events:
+        # Leave out the records that the checker is meant to select, and those without value and metadata.
         if event.key in _SELECTED_KEYS or (event.value is None and not event.metadata):
             continue
         text = repr((event.key, event.value, event.metadata))
