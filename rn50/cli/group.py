@@ -285,8 +285,8 @@ paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 
 def option(name: str, help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return an option with the help text ``help_``. ``parameter`` are its short name, if it has one, and the
-    function's argument that gets the value, if that is not called like the option."""
+    """Return an option with the help text ``help_``. ``parameter`` may have its short name, and the name of
+    the function's argument that gets the value, by default that of the option."""
     return click.option(name, *parameter, help=help_, **settings)
 
 
@@ -295,8 +295,8 @@ flag = functools.partial(option, is_flag=True)
 
 
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` is the
-    function's argument that gets the value, if that is not called ``output``."""
+    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` may have the name
+    of the function's argument that gets the value, by default ``output``."""
     return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 

@@ -168,8 +168,8 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
     has no power log or an error in one. A power log is judged by its format, by the times and the machine of
     its run, and by the power logs of the other runs."""
     energies, findings = [], []
-    most = max((len(files_of(log.path)) for log in logs), default=0)
-    first: list[str] = []  # the meters of the first run that has power logs, in words
+    most_files = max((len(files_of(log.path)) for log in logs), default=0)
+    reference: list[str] = []  # the meters of the first run that has power logs, in words
     seen: dict[tuple[float, ...], pathlib.Path] = {}  # window of ratios -> power log that has it
     for log in logs:
         node_count, accelerators = _machine(log)
@@ -178,13 +178,13 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
         faults = [fault for _, format_faults in files for fault in format_faults]
         faults += [fault for node in nodes for fault in _by_run(node, accelerators, log)]
         meters = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
-        first = first or meters
+        reference = reference or meters
         number = f"{len(files)} power logs, and"
         # A run whose number of nodes is not known may have as many power logs as any other run.
         contradictions = [
-            f"{number} another run has {most}" if len(files) < most else "",
-            f"{number} the run has {node_count} nodes" if len(files) > (node_count or most) else "",
-            f"measured is {meters[0]}; of another run {first[0]}" if {*meters} - {*first} else "",
+            f"{number} another run has {most_files}" if len(files) < most_files else "",
+            f"{number} the run has {node_count} nodes" if len(files) > (node_count or most_files) else "",
+            f"measured is {meters[0]}; of another run {reference[0]}" if {*meters} - {*reference} else "",
             *(_copied(node, seen) for node in nodes),
         ]
         faults += [Finding(ERROR, log.path, None, SAME, text, _OWN) for text in contradictions if text]
@@ -234,7 +234,8 @@ def _machine(log: ResultLog) -> tuple[int | None, int | None]:
     nodes, accelerators = tree.counts(tree.described(log.path.parent)) or (None, None)
     run = sidecar.section(sidecar.read(log.path), "run")
     if "ranks_per_node" in run:
-        nodes, accelerators = run.get("nodes"), run["ranks_per_node"] if run.get("device") == "gpu" else 0
+        nodes = run.get("nodes")
+        accelerators = run["ranks_per_node"] if run.get("device") == "gpu" else 0
     return nodes, accelerators
 
 

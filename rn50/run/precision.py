@@ -96,7 +96,7 @@ def choose(
     for name in TIMED * TURNS:
         communicator.barrier()  # ranks that share cores or memory time the same precision at a time
         fastest[name] = min(fastest[name], _fastest_step(steps[name]))
-    del step, steps
+    del step, steps  # they hold the networks of the trials
     _free_memory()
     # ``all_reduce`` sums whole numbers, so sum microseconds; ``decide`` takes mean milliseconds.
     microseconds = communicator.all_reduce(np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64))

@@ -210,19 +210,19 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
         yield choice.document.path, folder
         return
     file = _file(folder, choice)
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    before = set(folder.glob("*"))
-    earlier = files.read_bytes(file) if file in before else None
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+    names_before = set(folder.glob("*"))
+    content_before = files.read_bytes(file) if file in names_before else None
     try:
         yield write(folder, choice), folder
     finally:
-        if set(folder.glob("*")) - before <= {file}:
-            if earlier is not None and not (file.exists() and file.read_bytes() == earlier):
-                files.write(file, earlier, files.ANY)  # ANY: replace the file, whoever wrote it
+        if set(folder.glob("*")) - names_before <= {file}:
+            if content_before is not None and not (file.exists() and file.read_bytes() == content_before):
+                files.write(file, content_before, files.ANY)  # ANY: replace the file, whoever wrote it
             with contextlib.suppress(OSError):  # a file or folder may not have been made
-                if earlier is None:
+                if content_before is None:
                     file.unlink(missing_ok=True)
-                for empty in new:
+                for empty in new_folders:
                     empty.rmdir()
 
 

@@ -44,12 +44,12 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
     """
     classes = packing_list.read_classes(data) or []
     partial = folder / PARTIAL
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         # The readers come first, so that no folder is made if the data cannot be read.
-        readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec")) for name in NAMES}
-        opened.enter_context(writing(folder, "unpacking a data set", _GO_ON))
+        readers = {name: stack.enter_context(IndexedRecordReader(data / f"{name}.rec")) for name in NAMES}
+        stack.enter_context(writing(folder, "unpacking a data set", _GO_ON))
         _begin(partial, data)
-        executor = opened.enter_context(ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))))
+        executor = stack.enter_context(ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))))
         done, total = 0, sum(map(len, readers.values()))
         for name, reader in readers.items():
             if not (folder / name).exists():  # else it was moved to its final name before an interruption

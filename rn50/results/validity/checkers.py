@@ -78,9 +78,9 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
         os.close(writer)  # then only the forked process can write, and the reading ends when it ends
-        text, ended, status = printed.read().rpartition(_END)
+        text, separator, status = printed.read().rpartition(_END)
     too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
-    return (int(status), text) if ended and status.isdigit() else (1, too_long)
+    return (int(status), text) if separator and status.isdigit() else (1, too_long)
 
 
 def _serve(connection: socket.socket) -> None:
