@@ -295,8 +295,8 @@ flag = functools.partial(option, is_flag=True)
 
 
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` may have the name
-    of the function's argument that gets the value, by default ``output``."""
+    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` may have the
+    name of the function's argument that gets the value, by default ``output``."""
     return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 

@@ -86,7 +86,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks
     rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
-    # ``spread`` is the standard deviation of the rate's logarithm: 1.96 of them make the 95 % interval.
+    # The rate's logarithm has the standard deviation ``spread``; 1.96 of them are the 95 % interval.
     of_all_ranks, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
     return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
@@ -100,12 +100,13 @@ def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Exp
         yield _from_claim("images/s", claim.images_per_second, runs)
         return
     if epochs.value and rate.value and here.config.is_imagenet:
+        ranks = here.config.ranks
         # None, None: evaluations from epoch 3 on, at the interval of the rules.
-        ranks, evaluated = here.config.ranks, evaluations(epochs.value, None, None)
+        evaluation_count = evaluations(epochs.value, None, None)
         # The least minutes come from the fewest epochs at the highest rate, the most minutes from the most
         # epochs at the lowest rate. The expected value stands in for an end that is not known.
         value, low, high = (
-            minutes(count or epochs.value, evaluated, ranks, (speed or rate.value) / ranks)
+            minutes(count or epochs.value, evaluation_count, ranks, (speed or rate.value) / ranks)
             for count, speed in ((epochs.value, rate.value), (epochs.low, rate.high), (epochs.high, rate.low))
         )
         yield Expected("minutes", value, low, high, f"{epochs.basis}, and {rate.basis}")

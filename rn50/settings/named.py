@@ -118,7 +118,7 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     cannot parse it."""
     variable = VARIABLES.get(name)
     absolute = {**environ, **absolute_paths(environ)}
-    # {}: assume no values of other variables, under which a run might not read this one.
+    # {}: leave out the values of other variables, with which a run might not read this one.
     with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)

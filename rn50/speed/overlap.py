@@ -42,8 +42,8 @@ class Overlap(NamedTuple):
 
     @property
     def hidden(self) -> Share:
-        """An image takes a time in the input and a time in the step. Share of the shorter time that passes
-        while the other part runs: about 1 if both run at the same time, 0 if each waits for the other."""
+        """Share of the input's or the step's time for an image, whichever is shorter, that passes while the
+        other part runs: about 1 if both run at the same time, 0 if each waits for the other."""
         seconds_alone = 1 / self.input, 1 / self.step  # for an image
         return (sum(seconds_alone) - 1 / self.together) / min(seconds_alone)
 

@@ -81,6 +81,7 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
             text = f"{field} is {stated[field]!r}, but the results say {value!r}"
             problems.append(f"{file}: {text}; leave it out of {file.name}")
     reported = {**_software(result, machine), **machine}
+    # N/A, not applicable: fields on accelerators without any, on links between parts of which there is one.
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
             if field.startswith("accelerator_"):

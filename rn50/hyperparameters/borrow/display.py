@@ -73,6 +73,7 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
     if common:
         console.print(f"All have {', '.join(f'{heading} {texts[heading][0]}' for heading in common)}.")
     console.print("")
+    # A source that does not fit stands below its line; the line of headings then has none.
     for line, source in zip(lines, sources, strict=False):
         console.print(f"{line}  {source}" if sources_fit else line)
         if not sources_fit and line is not lines[0]:

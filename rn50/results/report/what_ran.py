@@ -191,8 +191,7 @@ def repetition(run: Run) -> Repetition | None:
     system = variables.get("DGXSYSTEM", "")
     exports = _environment_for(system, variables)
     configuration = None
-    # No file of ``configs/`` will do: give the content of one with all variables of the run.
-    if exports is None:
+    if exports is None:  # no file of ``configs/`` will do: make one with all variables of the run
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         exports = {"CONFIG_FILE": "config_REPEAT.sh"}
     # The first variable, DGXSYSTEM or CONFIG_FILE, names the configuration: ``rn50 run`` takes its value.
@@ -200,7 +199,7 @@ def repetition(run: Run) -> Repetition | None:
     settings = " ".join([config, *others])
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
-    again = shlex.quote(f"results/{system}_again")  # with the campaign's own folder, its runs would count
+    again = shlex.quote(f"results/{system}_again")  # in the campaign's own folder its old runs would count
     command = " ".join([*others, f"rn50 run {config.partition('=')[2]} -o {again}"])
     lines += ["# the campaign, with new seeds:", command, "# the same by MLPerf's entry point:"]
     lines += [f"RESULTS={again} {settings} ./run_experiments.sh"]
