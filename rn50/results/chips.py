@@ -17,6 +17,7 @@ of which there is only one kind."""
 _SXM = re.compile(r"\b(SXM\d?|HBM3)\b", re.IGNORECASE)
 """Spellings of SXM; ``nvidia-smi`` names the memory, HBM3, instead."""
 _MEMORY = re.compile(r"\d+GB", re.IGNORECASE)
+"""Size of the memory, as 80GB."""
 _BOARD = re.compile(rf"-(SXM|PCIe|{_MEMORY.pattern}).*")
 """End of a name, behind the model: the board or the memory, and what follows."""
 _ALSO_CALLED = {

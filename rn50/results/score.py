@@ -111,14 +111,14 @@ class SystemScore:
     images_per_second_per_accelerator: Tenths | None
     """images_per_second divided by the number of accelerators."""
     accuracy: Accuracy | None
-    """null: the runs have the benchmark's target, so that their minutes count."""
+    """Accuracy of runs with another target; null: the runs have the benchmark's target, or none converged."""
     energy: power.Energy | None
     """Mean over the kept runs; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
     errors: Hidden[tuple[Finding, ...]]
     """Broken rules, without those of runs that missed the target."""
     refusal: Hidden[str | None]
-    """Verdict that the logs break a rule, as in ``result_rules.Judgement``."""
+    """Verdict that the logs break a rule, for verbs that compute figures from them; None: they break none."""
     submitter: Hidden[str | None]
     """Round and organisation of a published tree; None elsewhere."""
 
@@ -169,6 +169,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     judged = result_rules.judge_in(folder, runs, ruleset)
     set_of_runs = [runs[i] for i in judged.chosen]
     reasons = _too_few(set_of_runs)
+    # Indices of the runs whose minutes are averaged: the set without the fastest and the slowest.
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     # The findings on the power logs do not matter to the score; ``rn50/submission/check.py`` reports them.
     energies, _ = power.judge([timed_run.log for timed_run in runs])
