@@ -38,7 +38,7 @@ WHEELS = {
     "libcudart": "nvidia-cuda-runtime-cu11",
     "libnvToolsExt": "nvidia-nvtx-cu11",
 }
-"""Library without its version, as libcudnn -> the package of PyPI that contains it."""
+"""Library without its version, such as libcudnn -> the package of PyPI that contains it."""
 
 
 def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
@@ -48,11 +48,12 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     yield from _libraries(software)
 
 
-def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
-    yield _capability(used, software, grave)
+def gpus(used: Sequence[Gpu], software: Software, level: str, config: Config | None) -> Iterator[Diagnosis]:
+    """Yield findings on the GPUs that the ranks use. ``level`` is the severity of those that prevent their
+    use."""
+    yield _capability(used, software, level)
     environ = config.environment if config else process.environment()
-    yield _driver(used[0].driver, grave, fuses=environ.get("MXNET_USE_FUSION") != "0")
+    yield _driver(used[0].driver, level, fuses=environ.get("MXNET_USE_FUSION") != "0")
 
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
@@ -85,7 +86,7 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
     return Diagnosis(OK, "packages", shown)
 
 
-def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosis:
+def _capability(used: Sequence[Gpu], software: Software, level: str) -> Diagnosis:
     """Check that MXNet has code for the GPUs. The traits do not describe the build of NVIDIA's container, so
     there the compute capabilities are only shown."""
     if software.nvidia_container:
@@ -94,12 +95,12 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosi
         text = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
         return Diagnosis(OK, "compute capability", text)
     mxnet = frameworks.traits("mxnet")
-    return gpu_advice.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
+    return gpu_advice.capability(used, mxnet, "mxnet-cu112", level, "use NVIDIA's MXNet container")
 
 
-def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
+def _driver(version: str, level: str, fuses: bool) -> Diagnosis:
     """Check that the driver runs MXNet's CUDA and, if MXNet ``fuses`` operators, that it knows their PTX."""
-    finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, grave)
+    finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, level)
     if finding.severity == OK and newer(FULL_DRIVER, version) and fuses:
         unknown = "whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
         shown = f"{version} is older than CUDA 11.8, {unknown}"
@@ -109,8 +110,8 @@ def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
 
 
 def _libraries(software: Software) -> Iterator[Diagnosis]:
-    """Yield a finding for each library of libmxnet.so that the dynamic loader does not find; one that it
-    finds all if it does."""
+    """Yield a finding for each library of libmxnet.so that the dynamic loader does not find, or a single one
+    if it finds all of them."""
     if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
         yield Diagnosis(OK, "libraries", "libmxnet.so finds every library that it loads")
     for name in software.missing_libraries:

@@ -15,6 +15,7 @@ from rn50.settings.config import Config
 def models() -> dict[str, int]:
     """Return a dictionary: name of a model -> side of its input in pixels, from the zoo's documentation."""
     functions = dict(inspect.getmembers(vision, inspect.isfunction))
+    # A function get_... builds any model of a kind; each of the others builds one model.
     builders = (name for name in functions if not name.startswith("get_"))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
@@ -28,10 +29,10 @@ def network(model: str, classes: int, size: int, precision: str) -> Any:
     """
     if precision != "float32":
         amp.init(target_dtype=precision)
-    network = getattr(vision, model)(classes=classes)
+    zoo_model = getattr(vision, model)(classes=classes)
     # Infer shapes without a forward pass, which could leave weights in a memory layout of oneDNN's own.
-    network.infer_shape(mx.nd.zeros((1, 3, size, size)))
-    return network
+    zoo_model.infer_shape(mx.nd.zeros((1, 3, size, size)))
+    return zoo_model
 
 
 class ZooEngine(MxnetEngine):

@@ -24,7 +24,7 @@ class Distributed(MessageRanks):
     """A rank of torch.distributed, which uses NCCL between GPUs and Gloo between CPUs. Our launchers or
     torchrun have started it."""
 
-    errors = (RuntimeError,)
+    errors = (RuntimeError,)  # that torch.distributed raises after a rank is lost
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"

@@ -1,5 +1,6 @@
 """Convolutions that also compute the sum and the sum of squares of each channel of their output, which the
-batch norm behind them needs for mean and variance. Without these sums it reads the whole output once more.
+batch norm behind them needs for mean and variance. Without these sums batch norm reads the whole output once
+more.
 
 cuDNN has kernels that write the output and both sums, in float32. PyTorch does not use these kernels, but the
 package nvidia-cudnn-frontend does. It takes a graph of two operations, the convolution and the sums, and
@@ -132,8 +133,8 @@ def _warn_once(reason: str) -> None:
 @torch.no_grad()
 def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None:
     """Return the fastest plan with right results for tensors of these shapes. Return None if there is no such
-    plan, or if an ordinary convolution and a pass over its output are faster. Warn if plans failed and none
-    is returned.
+    plan, or if an ordinary convolution and a pass over its output are faster. In both cases warn if a plan
+    has failed.
 
     The values of ``x`` are replaced by random ones. In an untrained network the means of some channels may be
     so far from 0 that ``moments`` reads the output in any case, and a plan would have no advantage.
@@ -149,7 +150,8 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
 
     failures: list[str] = []
     times: dict[Plan, float] = {}
-    expected, limit = results(None), milliseconds(functools.partial(results, None))
+    expected = results(None)
+    limit = milliseconds(functools.partial(results, None))
     with _recorded(failures):
         graph, tensors = graph_of(x, weight, stride, padding, handle=_handle(x.device))
         for index in range(min(PLANS, graph.get_execution_plan_count())):
@@ -162,7 +164,7 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
     faster = (plan for plan in times if times[plan] < limit)
     for plan in sorted(faster, key=times.__getitem__):
         with _recorded(failures):
-            captured(functools.partial(results, plan), x.device)
+            captured(functools.partial(results, plan), x.device)  # an error if a CUDA graph cannot capture it
             return plan
     if failures and not x.device.index:  # the rank of the machine's first GPU warns for all its ranks
         _warn_once(failures[0])
@@ -180,7 +182,6 @@ def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) 
         key = x.shape, weight.shape, stride, padding, x.dtype, x.device
         if key not in _FASTEST:
             _FASTEST[key] = fastest(x, weight, stride, padding)
-        plan = _FASTEST[key]
-        if plan is not None:
+        if plan := _FASTEST[key]:
             return plan(x, weight)
     return without_sums(x, weight, stride, padding)

@@ -26,7 +26,7 @@ from implementations.pytorch.kernels.tile import NARROW, SHAPE, divide
 from implementations.pytorch.model import plain_convolution
 
 Gradients = tuple[Tensor | None, ...]
-"""The gradients of the arguments of ``forward`` in their order; None for an argument without a gradient."""
+"""The gradients of the arguments of ``forward``, in their order; None for an argument without a gradient."""
 OutputAndSums = tuple[Tensor, Tensor | None]
 """The output of a convolution; and the sum and the sum of squares of each of its channels, float32 of shape
 (2, channels), or None if the convolution has not computed them."""
@@ -70,6 +70,7 @@ class _Norm(torch.autograd.Function):
         x, gamma, beta, mean, scale, *source_tensors = context.saved_tensors
         source = Source(*source_tensors, *context.stride_and_padding)
         division, gradient = divide(x), _channels_last(gradient)
+        # Each program writes dbeta and dgamma of its part of the rows; below the parts are added up.
         parts = division.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         gradients.sums_of_parts[(parts * division.column_blocks,)](
@@ -78,13 +79,13 @@ class _Norm(torch.autograd.Function):
         dbeta, dgamma = sums.sum(1)
         norm = mean, scale, gamma, beta, dbeta, dgamma
         dx, *source_gradients = _input_gradients(gradient, x, norm, context.relu, source)
-        # None for relu, for the stride and the padding of the source, and for the arguments of ``moments``.
+        # None for ``relu``, at the end for stride and padding of the source and the arguments of ``moments``.
         return dx, dgamma, dbeta, None, *source_gradients, *[None] * 7
 
 
 class _EndOfBlock(torch.autograd.Function):
     """Batch norm, the sum with a shortcut and ReLU. ``forward`` returns its output twice, for the two layers
-    that read it, so that ``backward`` gets the gradient of each reader. ``others`` as in ``_Norm``."""
+    that read it, so that ``backward`` gets the gradient of each reader. ``others`` are as in ``_Norm``."""
 
     @staticmethod
     def forward(
@@ -107,11 +108,12 @@ class _EndOfBlock(torch.autograd.Function):
         x, mask, gamma, beta, mean, scale, *source_tensors = context.saved_tensors
         source = Source(*source_tensors, *context.stride_and_padding)
         division = divide(x, NARROW)
+        # One gradient or two, because a reader may have none.
         present = [_channels_last(gradient) for gradient in reader_gradients if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
-        # With one gradient the kernel gets it twice, and does not read the second one.
+        # A single gradient is passed twice, and the kernel does not read the second one (TWO).
         tensors = present[0], present[-1], x, mask, g, sums, mean, scale
         block.block_sums[(parts * division.column_blocks,)](
             *tensors, *division.size, parts, TWO=len(present) == 2, **NARROW
@@ -119,7 +121,7 @@ class _EndOfBlock(torch.autograd.Function):
         dbeta, dgamma = sums.sum(1)
         norm = mean, scale, gamma, beta, dbeta, dgamma
         dx, *source_gradients = _input_gradients(g, x, norm, False, source)
-        # ``g`` is the gradient behind ReLU's mask, and so that of the shortcut; None as in ``_Norm``.
+        # ``g``, the gradient behind ReLU's mask, is also that of the shortcut. The None are as in ``_Norm``.
         return dx, g, dgamma, dbeta, *source_gradients, *[None] * 7
 
 
@@ -134,7 +136,7 @@ class _Stem(torch.autograd.Function):
         mean, scale = moments(x, *statistics)
         pooled = images, channels, *((side + 1) // 2 for side in sides)
         out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-        positions = torch.empty_like(out, dtype=torch.uint8)
+        positions = torch.empty_like(out, dtype=torch.uint8)  # of each maximum, among the nine of its window
         division = divide(out, NARROW)
         stem.stem[division.programs](
             x, out, positions, mean, scale, gamma, beta, *division.size, *sides, *out.shape[2:], **NARROW
@@ -161,8 +163,9 @@ class _Stem(torch.autograd.Function):
 def _input_gradients(
     gradient: Tensor, y: Tensor, norm: tuple[Tensor, ...], relu: bool, source: Source
 ) -> Gradients:
-    """Return the gradients of ``y``, of ``source.x`` and of ``source.weight``: with a source None for ``y``,
-    which autograd needs no gradient of; without one None for the other two.
+    """Return the gradients of ``y``, which is the input of a norm, of ``source.x`` and of ``source.weight``.
+    Without a source the last two are None. With a source the first is None, because ``y`` is the output of a
+    convolution that autograd has not recorded.
 
     ``gradient`` is the gradient of the norm's output, before ReLU's mask if ``relu``. ``norm`` has mean,
     scale, gamma, beta, dbeta and dgamma.
@@ -175,7 +178,7 @@ def _input_gradients(
     gradients.input_gradient[division.programs](gradient, y, dy, *norm, *division.size, RELU=relu, **SHAPE)
     if x is None:
         return dy, None, None
-    # No bias; stride, padding and dilation; not transposed, no output padding; one group.
+    # Bias, stride, padding, dilation, transposed, output padding and groups.
     convolution = None, [stride] * 2, [padding] * 2, [1] * 2, False, [0] * 2, 1
     has_gradient = [True, True, False]  # input, weight, bias
     return None, *torch.ops.aten.convolution_backward(dy, x, weight, *convolution, has_gradient)[:2]
@@ -198,13 +201,17 @@ def normalise(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
-    ``x`` has more than one value per channel. ``shortcut`` is None, for no sum, or has the shape and dtype of
-    ``x``. With a shortcut ReLU is always applied; without one it is applied if ``relu``. gamma, beta and the
-    running statistics are float32 of shape (C,). The running statistics are updated as in
-    ``torch.nn.functional.batch_norm``. With ``twice`` and a shortcut the result is returned twice, for its
-    two readers. With ``pool`` max-pooling of 3x3 with stride 2 and padding 1 follows; it needs ``relu`` and
-    no shortcut. ``sums`` are those of ``moments``, None if the convolution has not computed them. With a
-    ``source`` the backward pass computes the gradients of the source's input and weight, not that of ``x``.
+    ``x`` has more than one value per channel. ``shortcut`` has the shape and dtype of ``x``; None: there is
+    no sum. With a shortcut ReLU is always applied, without one if ``relu``. ``gamma``, ``beta`` and the
+    running statistics are float32 of shape (C,); the running statistics are updated as in
+    ``torch.nn.functional.batch_norm``.
+
+    With ``twice`` and a shortcut the result is returned twice, for its two readers. With ``pool``, which
+    needs ``relu`` and no shortcut, max-pooling of 3x3 with stride 2 and padding 1 follows.
+
+    ``sums`` are the sum and the sum of squares of each channel of ``x``, (2, C); None: the convolution has
+    not computed them. With a ``source`` the backward pass computes the gradients of the source's input and
+    weight, not that of ``x``.
     """
     statistics = running_mean, running_var, momentum, eps, sums
     if pool:

@@ -28,18 +28,19 @@ from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 BATCH_NORM: dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""In one flat tensor each parameter begins at a multiple of this many elements: 256 bytes in float32, the
-boundary on which a tensor of its own would begin."""
+"""In the tensors of ``Flat`` each parameter begins at a multiple of this many elements: 256 bytes in float32,
+the boundary on which a tensor of its own would begin."""
 
 MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-"""A tensor, or a pair of one tensor and itself. The two layers that read the end of a block get one each, so
-that a fused kernel gets their gradients separately and adds them itself."""
+"""A tensor, or a pair of the same tensor twice. Two layers read the output of a block: the first convolution
+and the shortcut of the next block. Each reads its own half of the pair, so that a fused kernel gets the two
+gradients separately and adds them itself."""
 Normalise = Callable[..., MaybeTwice]
-"""Batch norm and what follows it, in training: a function with the arguments of ``separate_normalise`` except
+"""A function that does in training what ``separate_normalise`` does, with the same arguments except
 ``training``."""
 Convolve = Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]
-"""A convolution in training: a function with the arguments of ``plain_convolution``. It returns the output,
-and further arguments for the ``Normalise`` that reads the output."""
+"""A function that computes a convolution in training, with the arguments of ``plain_convolution``. It returns
+the output, and further arguments for the ``Normalise`` that reads the output."""
 
 
 def plain_convolution(
@@ -135,6 +136,7 @@ class ConvNorm(nn.Module):
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
         _, inputs, kernel, _ = self.weight.shape
+        # The standard deviation of He et al. (arXiv:1502.01852): sqrt(2 / fan-in).
         fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
         self.gamma.data.fill_(self._first_gamma)
         self.beta.data.zero_()
@@ -145,7 +147,8 @@ class ConvNorm(nn.Module):
         weight = self.weight
         if self.rounds:
             x, weight = rounded_input(x), rounded_weight(weight)
-        if x.shape[1] > weight.shape[1]:  # images have a fourth channel of zeros
+        if x.shape[1] > weight.shape[1]:
+            # The images have a fourth channel, of zeros, so the weight gets a fourth input channel of zeros.
             weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
@@ -183,8 +186,8 @@ class Bottleneck(nn.Module):
     """A residual block: 1x1, 3x3 (with the stride) and 1x1 convolutions, whose output is added to a shortcut.
 
     The shortcut is the input, or in the first block of a stage a convolution of the input. ``last_gamma`` is
-    the initial gamma of the last batch norm. With ``twice``, for a next block, the output is returned twice:
-    so the input of a block is a pair, but the first block of the network gets a single tensor.
+    the initial gamma of the last batch norm. With ``twice`` the output is a pair (``MaybeTwice``), for a next
+    block. So the input of a block is a pair, except in the first block of the network.
     """
 
     def __init__(self, unit: Unit, last_gamma: float, twice: bool = False):
@@ -273,8 +276,8 @@ class NamedParameter(NamedTuple):
 
 def trainable(network: nn.Module) -> tuple[NamedParameter, ...]:
     """Return the parameters that have a gradient, 161 in ResNet-50, in the order of the layers."""
-    rows = ((module, kind, name) for module in _layers(network) for kind, name in module.names.items())
-    return tuple(NamedParameter(name, getattr(module, kind)) for module, kind, name in rows)
+    rows = ((layer, attribute, name) for layer in _layers(network) for attribute, name in layer.names.items())
+    return tuple(NamedParameter(name, getattr(layer, attribute)) for layer, attribute, name in rows)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
@@ -288,14 +291,14 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _layers(network: nn.Module) -> Iterator[Any]:
-    """Return the modules with parameters of their own, each with a dictionary ``names``: attribute of the
-    module -> name of the parameter."""
+    """Return the modules that hold parameters: those with a dictionary ``names``, from an attribute of the
+    module to the name of the parameter in it."""
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
 class Flat(NamedTuple):
     """All parameters in one tensor, and all gradients in another, so that the all-reduce is one operation and
-    an update takes a few.
+    an update takes few.
 
     Both tensors are float32 of one dimension, with zeros in the gaps between parameters. Parameters with
     weight decay come first. Those without it, which have no trust ratio of LARS either, come last.
@@ -308,9 +311,12 @@ class Flat(NamedTuple):
 
 
 def flatten(parameters: Sequence[NamedParameter], zeros: Callable[[int], torch.Tensor]) -> Flat:
-    """Move the values of the parameters into one tensor, and their gradients into another, which
-    ``zeros(values)`` creates, perhaps in memory that ranks share. Each parameter and its gradient become
-    views of the two tensors."""
+    """Move the values of the parameters into one tensor, and make each parameter and its gradient views of
+    the tensors of the ``Flat`` that is returned.
+
+    ``zeros`` makes the tensor of the gradients from its number of elements, perhaps in memory that ranks
+    share.
+    """
     ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
     _, end = starts(ordered)
     flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))
@@ -325,7 +331,7 @@ def views(flat: torch.Tensor, parameters: Sequence[NamedParameter]) -> list[torc
     """Return for each parameter the part of ``flat`` that belongs to it, with the shape and the memory format
     of the parameter: channels-last for weights of convolutions."""
     begins, _ = starts(parameters)
-    pairs = zip(parameters, begins, strict=False)
+    pairs = zip(parameters, begins, strict=True)
     return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in pairs]
 
 
@@ -333,5 +339,6 @@ def starts(parameters: Sequence[NamedParameter]) -> tuple[list[int], int]:
     """Return the offset in elements at which each parameter begins in a flat tensor, and the length of the
     flat tensor."""
     sizes = (math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT for _, tensor in parameters)
+    # The running sums of the sizes: from 0, the first begin, to the length.
     *begins, end = itertools.accumulate(sizes, initial=0)
     return begins, end

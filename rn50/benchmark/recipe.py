@@ -53,7 +53,7 @@ class Hyperparameter:
 
 def _row(shown: str, end: str, keys: Mapping[str, str] | None = None, **more: Any) -> Any:
     """Return a field of ``Recipe`` with its row. By default its log keys are ``end`` with the prefix of each
-    optimizer."""
+    optimizer. ``more`` are further fields of ``Hyperparameter``."""
     keys = {optimizer: f"{optimizer}_opt_{end}" for optimizer in rules.OPTIMIZERS} if keys is None else keys
     return dataclasses.field(default=None, metadata={"row": Hyperparameter(shown, end, keys, **more)})
 
@@ -136,7 +136,7 @@ class Recipe:
         """A recipe with the fields ``SHARED`` only, for comparison: two results with equal ones were trained
         by the same recipe."""
         shared = Recipe(**{name: getattr(self, name) for name in SHARED})
-        # Epochs that were computed from steps are off by about 0.01.
+        # Rounded, because epochs that were computed from steps are off by about 0.01. None stays None.
         return dataclasses.replace(shared, decay_epochs=shared.decay_epochs and round(shared.decay_epochs, 1))
 
     @property
@@ -145,11 +145,11 @@ class Recipe:
         return None not in [getattr(self, name) for name in SHARED]
 
     def logged(self) -> dict[str, Any]:
-        """Return log key -> value, in the order of the log: first the keys without the prefix of an
-        optimizer, then the others, each in alphabetical order."""
+        """Return log key -> value, in the order of the log: first the keys that all optimizers share, then
+        those of the optimizer, each group in alphabetical order."""
         rows = [(name, row) for name, row in HYPERPARAMETERS.items() if self.optimizer in row.keys]
         values = {row.keys[self.optimizer]: getattr(self, name) for name, row in rows}
-        common = {row.end for _, row in rows}  # keys that have no prefix
+        common = {row.end for _, row in rows}  # a key that equals an ``end`` has no prefix
         order = sorted(values, key=lambda key: (key not in common, key.removeprefix(f"{self.optimizer}_")))
         return {key: values[key] for key in order}
 
@@ -172,7 +172,7 @@ prints(Recipe, lambda r: {COLUMN_OF[name]: getattr(r, name) for name in SHARED})
 def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
     """Return the recipe of a configuration. ``values`` are its hyperparameters by field name; ``ranks`` is
     the number of ranks, None if it is unknown."""
-    batch_size = values.get("batch_size")
+    batch_size = values.get("batch_size")  # of any type, if the values come from a file
     fields: dict[str, Any] = {
         **{name: values.get(name) for name in HYPERPARAMETERS},
         "global_batch_size": batch_size * ranks if type(batch_size) is int and ranks else None,

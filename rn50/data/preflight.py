@@ -22,8 +22,8 @@ DEMO, IMAGENET = "rn50 demo-data", "rn50 pack /path/to/ILSVRC2012"
 """Commands that make a data set; the path of its folder has to follow."""
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 _CROP_SIDE = 56
-"""Side, in pixels, of the largest input of a network for which the demo data set of scale 1 is made. Its
-images have shorter sides of 72 to 110 pixels."""
+"""Largest IMAGE_SIZE, in pixels, for which the demo data set of scale 1 is made. Its images have shorter
+sides of 72 to 110 pixels."""
 
 
 def record_sets(config: Config) -> dict[str, tuple[Path, Path, int, str]]:
@@ -94,10 +94,12 @@ def find_bad_record(
 ) -> str | None:
     """Return a line that names a bad record and its fault, or None if none was found.
 
-    ``suspect`` is the byte at which a record starts that an input library could not decode: the line is about
-    this record. If ``suspect`` is None or no record starts there, the records are searched in the order of
-    the index for at most ``time_limit_s`` seconds. A bad record cannot be read, is not a whole JPEG, or has a
-    label that is not a whole number in [0, ``classes``). Raises nothing, because it explains another error.
+    ``suspect`` is the byte at which a record starts that an input library could not decode: only this record
+    is looked at. If ``suspect`` is None or no record starts there, the records are searched in the order of
+    the index for at most ``time_limit_s`` seconds.
+
+    A bad record cannot be read, is not a whole JPEG, has several labels, or one that is not a whole number in
+    [0, ``classes``). Raises nothing, because it explains another error.
     """
     deadline = time.monotonic() + time_limit_s
     try:
@@ -107,7 +109,7 @@ def find_bad_record(
                 if not suspects and time.monotonic() > deadline:
                     return None
                 header, image = reader.read(position)
-                # A suspect without a damage that shows here still does not decode for the input library.
+                # The input library could not decode a suspect, even if no damage shows here.
                 damage = damage_of(image, decode=bool(suspects)) or ("does not decode" if suspects else None)
                 if fault := label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None):
                     return reader.named(position, fault)

@@ -50,21 +50,22 @@ class Round(NamedTuple):
     latencies: list[float]
     """Seconds of every request, from its arrival to its answer."""
     seconds: float
-    """Time from the first arrival to the last answer. At a fixed rate at least until the time at which the
-    next request would arrive."""
+    """Time from the first arrival to the last answer; at a fixed rate, to the time at which the next request
+    would arrive if that is later."""
 
 
 def serve(run: Run, images: np.ndarray, load: Load) -> Round:
     """Measure a round: call ``run`` for every request of the load. At a fixed rate the latency of a request
     includes the time that it waits for earlier requests."""
-    # Without a rate the time ends a round. With a rate the requests do, or the time if they are very late.
+    # Without a rate the time ends the round. With a rate the number of requests does, or the time if the
+    # answers are very late.
     time_limit = load.seconds
     request_limit = sys.maxsize
     if load.rate is not None:
         time_limit = LONGEST_ROUND * load.seconds
         request_limit = max(LEAST_REQUESTS, round(load.seconds * load.rate))
     latencies: list[float] = []
-    start = now = end = time.perf_counter()  # ``end``: earliest end of the round
+    start = now = time.perf_counter()
     while len(latencies) < LEAST_REQUESTS or (len(latencies) < request_limit and now - start < time_limit):
         due = now if load.rate is None else start + len(latencies) / load.rate
         if due > now:
@@ -72,9 +73,9 @@ def serve(run: Run, images: np.ndarray, load: Load) -> Round:
         run(images)
         now = time.perf_counter()
         latencies.append(now - due)
-    if load.rate is not None:
-        end = start + len(latencies) / load.rate
-    return Round(latencies, max(now, end) - start)
+    # At a fixed rate a round ends when the next request would arrive, or with a late answer after that.
+    end = now if load.rate is None else max(now, start + len(latencies) / load.rate)
+    return Round(latencies, end - start)
 
 
 class Process:
@@ -129,7 +130,7 @@ def _serve(pipe: Connection, subject: ModelOnEngine, threads: int, log: str) -> 
     its end of the pipe. If the engine fails, answer with the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends this process
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
+    for stream in (1, 2):  # standard output and standard error
         os.dup2(descriptor, stream)
     set_default("OMP_NUM_THREADS", str(threads))
     # Without this, convolutions in float32 on a GPU use 10 of the 23 bits of a mantissa (TF32).

@@ -93,9 +93,9 @@ def _mig(used: Sequence[Gpu], ranks: int, severity: str) -> Diagnosis:
 
 def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
     """Yield a diagnosis if other computations hold memory of the GPUs."""
-    held = [gpu.used_by_others for gpu in used if gpu.used_by_others]
-    if held:
-        text = f"{'; '.join(held)}: a run may lack it, and shares the GPU's speed"
+    sentences = [gpu.used_by_others for gpu in used if gpu.used_by_others]
+    if sentences:
+        text = f"{'; '.join(sentences)}: a run may lack it, and shares the GPU's speed"
         remedy = "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES"
         yield Diagnosis(WARNING, "GPU memory", text, remedy)
 
@@ -157,7 +157,7 @@ def capability(used: Sequence[Gpu], traits: Traits, build: str, severity: str, r
     name = next(gpu.name for gpu in used if gpu.capability == oldest)
     text = f"{name} has {oldest[0]}.{oldest[1]}; "
     text += f"{build} has code for {traits.code} only, and no driver changes that"
-    # (options that choose a framework with code for the oldest of these GPUs, command that installs it).
+    # The options that choose a framework with code for this GPU, and the command that installs it.
     other = frameworks.instead(traits, [oldest]) or ("use a newer GPU; rn50 run DEMO_CPU needs none",)
     remedies = (" and ".join(other), remedy if oldest > max(traits.capabilities) else "")
     return Diagnosis(severity, subject, text, "; or ".join(filter(None, remedies)))
@@ -167,6 +167,6 @@ def driver(version: str, cuda: int, severity: str) -> Diagnosis:
     """Check that the driver of this version runs libraries of the major version ``cuda`` of CUDA. If it does
     not, the diagnosis has ``severity``."""
     limit = OLDEST_DRIVER[cuda]
-    if newer(limit, version):  # the limit is newer than the driver
+    if newer(limit, version):  # the oldest driver that would do is newer than this one
         return Diagnosis(severity, "driver", f"{version}; CUDA {cuda} needs {limit} or newer", INSTALL_DRIVER)
     return Diagnosis(OK, "driver", f"{version}; CUDA {cuda} runs on it")

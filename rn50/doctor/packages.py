@@ -13,8 +13,8 @@ from rn50.settings.config import Config
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
 """The versions of Python on which rn50 and DALI 1.34 run."""
 WITH_DALI = ", some 230 a second on a core; with DALI the GPU does, an H200 21,303 a second"
-"""Decoding rates of images of 110 KB: half of the rate of two cores of an EPYC, and the rate of DALI alone on
-an H200."""
+"""End of a warning, with rates of decoding images of 110 KB. The rate of a core is half of the rate of two
+cores of an EPYC; the rate of the GPU is that of DALI alone, without training."""
 PYTHON = "3.11"
 """Python version that every set of ``requirements/`` supports."""
 

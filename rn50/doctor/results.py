@@ -28,24 +28,25 @@ def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
     yield _free_space(result_file)
     logs = sorted(result_file.parent.glob("result_*.txt"))
     for file in logs:
-        fault = _fault(file)
-        if fault is not None:
+        if fault := _fault(file):
             remedy = f"move {file} away, and the same command makes that run again"
             yield Diagnosis(FAILURE, "results", fault, remedy)
-    different = _different(logs, config)
-    if different:
-        text = f"{result_file.parent} has runs of another configuration: {different}"
+    if differences_in_words := _different(logs, config):
+        text = f"{result_file.parent} has runs of another configuration: {differences_in_words}"
         remedy = "move them away, or set what they had; rn50 run -o or RESULTS names another folder"
         yield Diagnosis(FAILURE, "results", text, remedy)
 
 
 def _different(logs: Sequence[pathlib.Path], config: Config) -> str:
-    """Return how variables and commit of the runs with these ``logs`` differ from those of ``config`` and
-    this code, in words; empty: they are equal."""
+    """Return in words how variables and commit of the runs with these ``logs`` differ from those of
+    ``config`` and this code; an empty text if they are equal."""
+    # Name of a run -> its variables and commit, of a log from the JSON file beside it.
     runs = {log.name: sidecar.read(log) for log in logs}
     env = config.as_environment()
     runs["the next run"] = {"variables": env, "commit": software.commit()}
-    facts = [  # empty for a log without a JSON file beside it
+    # For each run the commit and the variables that all runs of a campaign share; nothing if the log has no
+    # JSON file.
+    facts = [
         {**counted.shared(run["variables"], env), "commit": run.get("commit")} if "variables" in run else {}
         for run in runs.values()
     ]

@@ -40,10 +40,9 @@ class Start(NamedTuple):
 
 
 def choose(config: Config) -> str:
-    """Return LAUNCHER, or for "auto" the first of these that fits: srun in a Slurm step of several tasks;
-    python for one rank, and for the ranks of one machine if they need no Horovod; mpirun for several machines
-    if it is installed and Horovod can use it; horovodrun.
-    """
+    """Return LAUNCHER; for "auto" the first launcher that fits: srun in a Slurm step of several tasks; python
+    for one rank, or for the ranks of one machine if they need no Horovod; mpirun for several machines if it
+    is installed and Horovod can use it; horovodrun."""
     if config.run.launcher != "auto":
         return config.run.launcher
     if in_step(config):

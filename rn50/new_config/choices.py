@@ -74,11 +74,13 @@ class Devices:
     """cpu or gpu."""
     ranks: int
     models: tuple[str, ...]
+    """Names of the GPUs, each model once; empty on a CPU."""
     memory_mib: float | None
     """Memory of the device with the least memory; None: a device does not report its memory."""
     free_mib: float | None
     """Free memory of the device with the least free memory; None: a device does not report it."""
     capabilities: frozenset[tuple[int, int]]
+    """Compute capabilities of the GPUs, as far as the driver reports them; empty on a CPU."""
     jpeg_engine: bool = False
     """True if every device is known to have a JPEG engine."""
 
@@ -120,20 +122,20 @@ def devices(machine: Machine) -> Devices:
         return Devices("cpu", ranks, (), mib, mib, frozenset())
     capabilities = frozenset(gpu.capability for gpu in gpus if gpu.capability)
     models = tuple(dict.fromkeys(gpu.name for gpu in gpus))
-    sliced = [gpu for gpu in gpus if gpu.mig]
-    if not sliced:
+    in_mig_mode = [gpu for gpu in gpus if gpu.mig]
+    if not in_mig_mode:
         engine = bool(capabilities) and capabilities <= JPEG_ENGINES
         memory_mib = _smallest([gpu.memory_mib for gpu in gpus])
         free_mib = _smallest([gpu.free_mib for gpu in gpus])
         return Devices("gpu", len(gpus), models, memory_mib, free_mib, capabilities, engine)
-    if len(sliced) < len(gpus) or not sliced[0].instances:
-        indices = ",".join(str(gpu.index) for gpu in sliced)
+    if len(in_mig_mode) < len(gpus) or not in_mig_mode[0].instances:
+        indices = ",".join(str(gpu.index) for gpu in in_mig_mode)
         problem = "in MIG mode, which ranks cannot use beside whole GPUs or without an instance"
         remedy = f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES"
         raise UserError(f"GPU {indices}", problem, remedy)
     # NCCL does not connect MIG instances, so there is one rank, on the first instance. The instances of an
     # A100 have no JPEG engine (NVIDIA, MIG User Guide, GPU instance profiles).
-    profile = sliced[0].instances[0][0]
+    profile, _ = in_mig_mode[0].instances[0]
     # A profile is written as "3g.20gb": its share of the multiprocessors, and its memory.
     size = re.search(r"(\d+)gb", profile)
     mib = int(size[1]) * 1024 if size else None
@@ -141,8 +143,8 @@ def devices(machine: Machine) -> Devices:
 
 
 def planned(text: str) -> tuple[Machine, Software]:
-    """Return another machine than this one, with the GPUs that ``text`` describes ("4 x 24GB 8.9"), and its
-    software, without packages. The machine's ``processor``, which the new file names, says what is assumed of
+    """Return a machine that has the GPUs which ``text`` describes ("4 x 24GB 8.9"), in place of this machine,
+    and its software, without packages. Its ``processor``, which the new file names, says what is assumed of
     the machine.
 
     Raises UserError if the text is in another form, or no image fits the memory.
@@ -162,7 +164,7 @@ def planned(text: str) -> tuple[Machine, Software]:
     gpus = (Gpu(0, model, "", driver, (major, minor), memory),) * number
     # So many CPUs that ``threads`` gives every rank MOST_THREADS.
     cpus = tuple(Cpu(cpu, cpu, 0, None) for cpu in range(number * (MOST_THREADS + 1)))
-    assumed: dict[str, Any] = dict.fromkeys(("quota", "memory", "memory_limit"))
+    assumed: dict[str, Any] = dict.fromkeys(("quota", "memory", "memory_limit"))  # None: not known
     assumed["processor"] = f"assumed: all GPU memory free, driver {driver} or newer"
     machine = dataclasses.replace(hardware.read(), gpus=gpus, cpus=cpus, **assumed)
     return machine, Software("3.11", {}, (), (), None)  # nothing is installed, and nothing is missing
@@ -170,8 +172,8 @@ def planned(text: str) -> tuple[Machine, Software]:
 
 def _smallest(values: Sequence[float | None]) -> float | None:
     """Return the smallest of several numbers; None if one of them is None."""
-    sizes = [mib for mib in values if mib is not None]
-    return min(sizes) if len(sizes) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return min(numbers) if len(numbers) == len(values) else None
 
 
 def described(machine: Machine, devices: Devices) -> str:
@@ -191,11 +193,11 @@ def described(machine: Machine, devices: Devices) -> str:
 
 
 def framework(devices: Devices, software: Software, asked: str | None) -> Choice:
-    """Return the framework that the user ``asked`` for, or one that can use the devices.
+    """Return the framework that the user ``asked`` for; None: choose one that can use the devices.
 
-    With None for ``asked``, the framework of the vendor's container that this process runs in comes first,
-    then an installed framework, then the best by default: on GPUs that it is for one with
-    ``Traits.preferred``, then the framework with ``Traits.is_default``.
+    The choice is the framework of the vendor's container in which this process runs; else the best framework
+    that is installed; else the best. On GPUs a framework with ``Traits.preferred`` is best, unless they are
+    older than it asks for; then comes the default (``Traits.is_default``).
 
     Raises UserError if no framework can use the devices, or the one that was asked for cannot.
     """
@@ -203,8 +205,8 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
     reasons = {name: _why_not(traits, devices, software) for name, traits in every.items()}
     usable = [name for name, reason in reasons.items() if not reason]
     if asked:
-        # ``traits`` raises UserError for an unknown name; traits are always true.
-        if frameworks.traits(asked) and reasons[asked]:
+        frameworks.traits(asked)  # raises UserError for an unknown name
+        if reasons[asked]:
             remedy = f"give --framework {' or '.join(usable)}" if usable else "use another machine"
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
@@ -214,9 +216,9 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
         problem = "; ".join(filter(None, (reasons[name] or too_old[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
     has_gpus = bool(devices.capabilities)
-    # On GPUs those with ``preferred`` come first; then the default, then the others.
+    # Best first: on GPUs those with ``preferred``, then the default, then the others.
     usable.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
-    # The framework of the container that this process runs in, if it can use the GPUs.
+    # A framework that has such a container, if this process runs in one.
     for name in usable:
         if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
@@ -231,7 +233,7 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
 
 
 def _default(traits: Traits, devices: Devices, why: bool = False) -> str:
-    """Return in words for which devices the framework is the default, and ``why`` if that is true."""
+    """Return in words that the framework is the default, and for which GPUs; with ``why`` also the reason."""
     if traits.preferred and devices.capabilities:
         (major, minor), reason = traits.preferred
         return f"the default from compute capability {major}.{minor} on" + (f": {reason}" if why else "")
@@ -239,8 +241,8 @@ def _default(traits: Traits, devices: Devices, why: bool = False) -> str:
 
 
 def _too_old(traits: Traits, devices: Devices) -> str:
-    """Return why the GPUs are too old for a framework, which is then chosen only if the user asks for it.
-    Empty: they are not too old."""
+    """Return why the GPUs are too old for a framework, which is then chosen only if the user asks for it; an
+    empty text if they are not."""
     if not traits.preferred or not devices.capabilities or min(devices.capabilities) >= traits.preferred[0]:
         return ""
     major, minor = traits.preferred[0]
@@ -248,7 +250,7 @@ def _too_old(traits: Traits, devices: Devices) -> str:
 
 
 def _why_not(traits: Traits, devices: Devices, software: Software) -> str:
-    """Return why a framework cannot use the devices; empty: it can."""
+    """Return why a framework cannot use the devices; an empty text if it can."""
     if devices.device not in traits.precisions:
         return f"{traits.name} cannot use DEVICE={devices.device}"
     if traits.container and software.nvidia_container:
@@ -289,7 +291,8 @@ def step_mode(devices: Devices, framework: str, software: Software) -> Choice | 
     traits = frameworks.traits(framework)
     if devices.device == "cpu" or "graph" not in traits.step_modes:
         return None
-    oldest, package = traits.fused or ((), "")
+    # STEP_MODE=fused needs this compute capability at least, and this package. None: it is never chosen.
+    oldest, package = traits.fused or (None, "")
     if not oldest or not devices.capabilities or min(devices.capabilities) < oldest:
         return Choice("graph", "a step is launched as one CUDA graph")
     missing = list(software.missing_to_compile)

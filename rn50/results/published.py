@@ -37,6 +37,7 @@ class PublishedResult:
     system: str
     division: str
     status: str
+    """Availability of the system, such as available or onprem."""
     nodes: int | None
     accelerators: int | None
     """Number of accelerators of all nodes."""
@@ -60,7 +61,7 @@ class PublishedResult:
     olympic_minutes: float | None
     """Mean minutes without the fastest and the slowest run, not scaled by reference convergence."""
     published_scaling_factor: float | None
-    """Scaling factor in MLCommons' result tree."""
+    """Factor by which reference convergence scales the minutes, from MLCommons' result tree."""
     rcp_verdict: str
     """Verdict of the round's official checker of reference convergence, which v0.7 did not have."""
     images_per_second_per_accelerator: int | None
@@ -76,8 +77,8 @@ class PublishedResult:
         return self.division.lower() in ("closed", "close")
 
     def is_of(self, minutes: Iterable[float | None]) -> bool:
-        """Return whether this is the published result of runs with these ``minutes``: whether all are equal
-        to the four decimals of the table."""
+        """Return whether this is the published result of runs with these ``minutes``, in any order: whether
+        all are equal to the four decimals of the table."""
         rounded = {round(run_minutes, 4) for run_minutes in minutes if run_minutes}
         return bool(rounded) and rounded == {*self.minutes} - {None}
 
@@ -90,7 +91,7 @@ class PublishedResult:
 
     @property
     def epochs_to_target(self) -> list[float]:
-        """Epochs of the runs that converged."""
+        """Epochs of the runs that reached the target."""
         return [epochs for epochs in self.runs if epochs is not None]
 
 
@@ -102,10 +103,10 @@ def results() -> tuple[PublishedResult, ...]:
 
 
 def find(name: str, forms: str) -> PublishedResult:
-    """Return the result whose ``name`` this is; upper and lower case are equal.
+    """Return the result with this name, in upper or lower case.
 
-    Raises UserError if there is none. Its text has the nearest names and ``forms``, a phrase on the arguments
-    that the command takes.
+    Raises UserError if there is none. Its text has the most similar names, and ``forms``, a phrase on the
+    arguments that the command takes.
     """
     for result in results():
         if result.name.lower() == name.lower():

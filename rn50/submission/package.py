@@ -6,7 +6,6 @@ place. If something is refused, nothing is left behind.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -40,7 +39,7 @@ class Package:
     label: str | None
     """Label of runs that are not the benchmark; null: they are."""
     runs: Mapping[str, pathlib.Path]
-    """Name of each log in the package, and the log that is copied."""
+    """Name of each log in the package -> the log that is copied there."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def package(
     destination = pathlib.Path(os.path.realpath(destination))
     results = own_results.read(paths)
     try:
-        plans, problems, warnings = _plan(results, destination, details)
+        plans, problems, warnings = _plans(results, destination, details)
         if problems:
             raise UserErrors(*map(UserError, problems))
         # The nearest folder that exists, perhaps the destination: a rename from it stays in one file system.
@@ -116,7 +115,8 @@ def package(
                 _build(plan, _in(built, plan))
             organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
             reported = [*check.check(organisations, rulesets, progress).findings]
-            reported += itertools.chain(*map(package_checks.check_repository, organisations))
+            for organisation in organisations:
+                reported += package_checks.check_repository(organisation)
             findings = tuple(_with_final_names(finding, built, destination) for finding in reported)
             # Without problems there is a plan, and all plans have the same label.
             is_demo = plans[0].package.label is not None
@@ -125,9 +125,8 @@ def package(
             if not refused:
                 _put_in_place(built, destination, plans)
     except OSError as error:
-        where = error.filename or destination
         problem = f"cannot write the package ({error.strerror})"
-        raise UserError(where, problem, "name a folder to write to") from error
+        raise UserError(error.filename or destination, problem, "name a folder to write to") from error
     return Packaging(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
@@ -143,7 +142,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
             yield pathlib.Path(name)
 
 
-def _plan(
+def _plans(
     results: Sequence[own_results.OwnResult], destination: pathlib.Path, details: pathlib.Path | None
 ) -> tuple[list[_Plan], list[str], list[str]]:
     """Return the plans of all systems, the problems that prevent the package, and the warnings."""
@@ -203,7 +202,8 @@ def _build(plan: _Plan, place: tree.Place) -> None:
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
         shutil.copyfile(str(log), str(place.results / name))
-        if power.files_of(log):  # copy their folder, whatever nodes are in it
+        if power.files_of(log):
+            # The folder of the run's power logs, by way of the path that the log of node 0 would have.
             shutil.copytree(power.file_of(log, 0).parent, power.file_of(place.results / name, 0).parent)
     place.description.parent.mkdir(exist_ok=True)
     files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
@@ -222,7 +222,7 @@ def _with_final_names(finding: Finding, built: pathlib.Path, destination: pathli
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
     """Rename the files of the tree ``built`` into ``destination``, in as few steps as possible. If a step
     fails, undo the steps before it."""
-    # Code that the destination has already need not be moved, if it is the same.
+    # Code that the destination has already, of the same commit, is removed from ``built`` in place of moved.
     for plan in plans:
         code = _in(built, plan).implementations / plan.package.implementation
         existing = plan.package.place.implementations / plan.package.implementation
@@ -258,10 +258,10 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
 def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system, and the verdict on the whole."""
     print_findings(outcome.findings, console)
-    for packaged in outcome.systems:
-        where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
-        taken = f"{minutes(packaged.minutes)} minutes, {len(packaged.runs)} runs"
-        console.print(f"{packaged.place.system}: {taken}, {where}", style="bold")
+    for system in outcome.systems:
+        label = f" [{system.label}]" if system.label else ""
+        score = f"{minutes(system.minutes)} minutes, {len(system.runs)} runs"
+        console.print(f"{system.place.system}: {score}, {system.place.results}{label}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"

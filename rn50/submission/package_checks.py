@@ -55,31 +55,20 @@ _STATUS_WORDS = re.compile(
 """Refusal by the system description checker of words that were valid up to v4.0. It applies the words of v4.1
 under every ruleset of v4."""
 _MIXED_SIZES_CRASH = "the checker crashed: KeyError: None"
-"""Message about runs of several batch sizes, which crash some official checkers."""
+"""End of the message of our finding if runs of several batch sizes crash a checker."""
 _REFUSALS = {
     r"ERROR - Incorrect number of files in .* found (\d+), expected (\d+)": r"\1 result files, \2 are wanted",
     r"ERROR -  (\d+) files do not comply": r"\1 files do not comply, and only one may",
 }
-"""Reason in the output of the package checker, as in "ERROR - Incorrect number of files in dir, or wrong file
-names in directory DIR, found 4, expected 5" -> reason in our finding."""
+"""Pattern for a line of the package checker, such as "ERROR - Incorrect number of files in dir, or wrong file
+names in directory DIR, found 4, expected 5" -> the reason in our finding, with the groups of the pattern."""
 _ONLY_OTHERS_ERRORS = "the checker found errors; they are those of the checkers it runs"
-"""End of our finding if the package checker gives no reason of its own."""
-
-
-def only_says_not_imagenet(finding: Finding) -> bool:
-    """Return True for a finding that only says that the runs are not of the benchmark, which ``package`` lets
-    pass for the demo: their label, the verdict on their convergence, and the refusal of the package checker
-    because of the two."""
-    return (
-        finding.rule == _TRAINS_IMAGENET
-        or finding.rule.startswith(_CONVERGENCE.rule)
-        or (finding.rule.startswith(_PACKAGE.rule) and finding.message.endswith(_ONLY_OTHERS_ERRORS))
-    )
+"""End of the message of our finding if the package checker gives no reason of its own."""
 
 
 @dataclass(frozen=True)
 class _Checker:
-    """An official checker."""
+    """An official checker. They are listed behind the functions ``_explain_...``."""
 
     rule: str
     """Beginning of the field ``rule`` of its findings."""
@@ -116,14 +105,15 @@ class _Job:
             lines = self.lines_unless_passed()
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
-            remedy = "fix what it could not take; nothing was checked"
-            message, fields = f"the checker crashed: {crash}", described(self.place.results)
-            # Numbers in a system description crash all checkers that read it; one finding is enough.
+            fields = described(self.place.results)
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
-            if numbers and "expected str instance" in message:
-                message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
-                return [self.finding(ERROR, message, remedy)] if self.checker is _DESCRIPTION else []
-            return [self.finding(ERROR, message, remedy)]
+            if not numbers or "expected str instance" not in str(crash):
+                remedy = "fix what it could not take; nothing was checked"
+                return [self.finding(ERROR, f"the checker crashed: {crash}", remedy)]
+            # A field of the system description that is a number crashes every checker that reads the
+            # description. The finding of one of them is enough.
+            message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
+            return [self.finding(ERROR, message, remedy)] if self.checker is _DESCRIPTION else []
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:
         """Return a finding on the folder or file that the checker checks. In the message, paths of the copy
@@ -163,14 +153,14 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
 def official_checks(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checker, str]]:
     """Return (checker, ruleset) of the official checkers that ``check_tree`` runs for a system; none for a
     result outside a published tree, whose ``place`` is None."""
-    jobs = []
+    checks = []
     for ruleset in rulesets if place else ():
         if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither reference points nor seeds
-            jobs += [(_CONVERGENCE, ruleset), (_SEED, ruleset)]
-        jobs.append((_PACKAGE, ruleset))
+            checks += [(_CONVERGENCE, ruleset), (_SEED, ruleset)]
+        checks.append((_PACKAGE, ruleset))
         if place and place.description.is_file():
-            jobs.append((_DESCRIPTION, ruleset))
-    return jobs
+            checks.append((_DESCRIPTION, ruleset))
+    return checks
 
 
 def check_tree(
@@ -205,11 +195,12 @@ def check_tree(
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
                 official += [(job.ruleset, finding) for finding in reported]
                 count()
-    if len({log.global_batch_size for log in logs}) > 1:  # another finding names the sizes
+    # Runs of several batch sizes crash some checkers; another finding names the sizes.
+    if len({log.global_batch_size for log in logs}) > 1:
         official = [entry for entry in official if not entry[1].message.endswith(_MIXED_SIZES_CRASH)]
     rulesets_of: dict[Finding, list[str]] = {}  # finding -> rulesets under which it is made
     for ruleset, finding in official:
-        # All other findings under the same ruleset.
+        # The other findings of the official checkers under this ruleset.
         others = [other for under, other in official if under == ruleset and other is not finding]
         only_warnings = others and all(other.severity == WARNING for other in others)
         # The package checker runs the other checkers, so its finding is no more severe than theirs, unless it
@@ -239,8 +230,8 @@ def _explain_rcp(job: _Job, lines: list[str]) -> Iterator[Finding]:
     needed = "the runs are not comparable"
     if epochs and not reason.startswith("Missing RCP"):
         needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows"
-    closed = any(log.division != "open" for log in job.logs)
-    severity, note = (ERROR, "") if closed else (WARNING, "; the open division may")
+    is_closed = any(log.division != "open" for log in job.logs)
+    severity, note = (ERROR, "") if is_closed else (WARNING, "; the open division may")
     point = "a reference convergence point, or submit one for this batch size"
     remedy = f"train with the hyperparameters of {point}"
     yield job.finding(severity, f"the RCP check failed ({reason}): {needed}{note}", remedy)
@@ -281,7 +272,8 @@ def _explain_system(job: _Job, lines: list[str]) -> Iterator[Finding]:
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
         yield job.finding(WARNING, "; ".join(reasons), remedy)
-        # With this reason, the checker gives no other. The ruleset before has no list of words.
+        # The checker stops at this reason. For the others, run it under the ruleset before, which has no list
+        # of words.
         lines = replace(job, ruleset=rules.RULESETS[-2]).lines_unless_passed()
         reasons = _reasons(lines[-1]) if lines else []
     for reason in reasons:
@@ -303,6 +295,17 @@ _SEED = _Checker("seed checker", _SEEDS, "results", _explain_seeds)
 _PACKAGE = _Checker("package checker", "package_checker", "organisation", _explain_package)
 _DESCRIPTION = _Checker("system description checker", "system_desc_checker", "description", _explain_system)
 _REPOSITORY = _Checker("repository checker", "repo_checker", "organisation", _explain_repository)
+
+
+def only_says_not_imagenet(finding: Finding) -> bool:
+    """Return True if a finding only says that the runs are not of the benchmark: their label, a refusal by
+    the checker of reference convergence, or one by the package checker without a reason of its own. The demo
+    is packaged in spite of such findings."""
+    return (
+        finding.rule == _TRAINS_IMAGENET
+        or finding.rule.startswith(_CONVERGENCE.rule)
+        or (finding.rule.startswith(_PACKAGE.rule) and finding.message.endswith(_ONLY_OTHERS_ERRORS))
+    )
 
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:

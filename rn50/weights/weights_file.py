@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
-from safetensors import numpy as format_
+from safetensors import numpy as safetensors_numpy
 
 from rn50 import files, frameworks
 from rn50.benchmark import network
@@ -107,7 +107,7 @@ def _made_by(file: pathlib.Path) -> str:
 def write(file: pathlib.Path, weights: Weights) -> None:
     """Write a file of weights: all of it, or nothing. Raises UserError if it cannot be written."""
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
-    content = format_.save(arrays, {"file": files.MARK, **weights.facts})
+    content = safetensors_numpy.save(arrays, {"file": files.MARK, **weights.facts})
     files.write(file, content, files.NOTHING, "free the disk, or name another file")
 
 
@@ -125,8 +125,9 @@ def read(file: pathlib.Path) -> Weights:
             # By its descriptor: this is the very file whose kind and size were checked.
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
+                # A slice tells type and shape of a tensor without reading its values.
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
-                # Each file that rn50 writes has the fact "classes" in its header.
+                # A file without the fact "classes" in its header is not of rn50.
                 foreign, prefix = (None, "") if "classes" in facts else _foreign(slices)
                 if foreign:
                     classes = slices[prefix + foreign.CLASSIFIER].get_shape()[0]
@@ -147,10 +148,13 @@ def read(file: pathlib.Path) -> Weights:
 
 
 def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the module ``weight_names`` of the implementation that knows the names of the tensors of a
-    foreign file, or None if none does; and the prefix of these names in the file. There is a prefix if the
-    network was saved as a part of another module, as "model." in "model.fc.weight". If several names end like
-    that of the classifier's weight, the shortest counts."""
+    """Return the module ``weight_names`` of the implementation that knows the tensors of a foreign file, and
+    the prefix that their names have in the file; None and no prefix if no implementation knows them.
+
+    A module knows a file by the name of the classifier's weight, such as "fc.weight". In "model.fc.weight"
+    the prefix is "model.": the network was saved as a part of another module.
+    """
+    # The shortest name first, because several may end like that of the classifier's weight.
     for framework, name in itertools.product(frameworks.names(), sorted(slices, key=len)):
         module = frameworks.unimported(framework, "weight_names")
         if module and f".{name}".endswith(f".{module.CLASSIFIER}"):
@@ -184,14 +188,14 @@ def _refuse_other_tensors(
 ) -> None:
     """Raise UserError unless the tensors of a file, ``slices``, have exactly the names and shapes ``shapes``,
     and are float32."""
-    other = sorted(set(slices) - set(shapes))
+    others = sorted(set(slices) - set(shapes))
     for name, shape in shapes.items():
         if name not in slices:
-            instead = f", but {other[0][:60]}" if other else ""
+            instead = f", but {others[0][:60]}" if others else ""
             raise UserError(file, f"{_OTHER} (there is no {name}{instead})", _REMEDY)
         if slices[name].get_dtype() != "F32" or tuple(slices[name].get_shape()) != shape:
             has = f"{slices[name].get_dtype()} {slices[name].get_shape()}"
             problem = f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}"
             raise UserError(file, problem, _REMEDY)
-    if other:
-        raise UserError(file, f"{_OTHER} ({other[0][:60]} is none of its tensors)", _REMEDY)
+    if others:
+        raise UserError(file, f"{_OTHER} ({others[0][:60]} is none of its tensors)", _REMEDY)

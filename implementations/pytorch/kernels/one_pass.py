@@ -8,10 +8,11 @@ y' = (y - mean) * scale:
 
 In other layers ``gradients.input_gradient`` writes dy to memory, and two matrix products read it. Here each
 tile of dy is computed once, stays in shared memory, and is an operand of both products. So g, y, x and dx
-pass through memory once, and dy not at all; with C = 512 four programs share the columns of x, and each
-computes dy again. At batch 400 on one H200 the four layers with C = 64 and K = 256
-took 0.384 ms each. The three separate operations took 0.911 ms, and a copy of the same number of bytes takes
-0.390 ms.
+pass through memory once, and dy not at all. Only with C = 512 four programs share the columns of x, and each
+computes dy again.
+
+At batch 400 on one H200 the four layers with C = 64 and K = 256 took 0.384 ms each. The three separate
+operations took 0.911 ms, and a copy of the same number of bytes takes 0.390 ms.
 
 dy is the second operand of both products, dx^T = W^T dy^T and dW^T = x^T dy. If dy were the first operand,
 each product would hold a copy of it in registers, and Triton would not load the next tiles ahead of time.
@@ -97,30 +98,31 @@ def one_pass(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write dx, and the contribution of one part of the rows to dW^T, to ``sums`` (parts, C, K). Part p has
-    the tiles p, p + parts, p + 2 * parts and so on (part, block and tile as in ``tile``)."""
+    """Write dx, and the contribution to dW^T, of one part of the rows and one block of columns. ``sums``
+    (parts, C, K) gets the contribution. Part p has the tiles p, p + parts, p + 2 * parts and so on."""
     blocks: tl.constexpr = C // COLUMNS
     part, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     column, k = block * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, K)
     w = tl.load(weight + k[:, None] * C + column[None, :])
     slope, per_y = tl.load(table + k)[None, :], tl.load(table + K + k)[None, :]
     constant, bias = tl.load(table + 2 * K + k)[None, :], tl.load(table + 3 * K + k)[None, :]
-    within, dw = tl.arange(0, ROWS)[:, None], tl.zeros((COLUMNS, K), tl.float32)
+    within, dw_transposed = tl.arange(0, ROWS)[:, None], tl.zeros((COLUMNS, K), tl.float32)
     for index in tl.range(part, tl.cdiv(rows, ROWS), parts, num_stages=STAGES):
         start = tl.cast(index, tl.int64) * ROWS
         inside = within < rows - start
-        of_x, of_y = start * C + within * C + column[None, :], start * K + within * K + k[None, :]
-        x_tile = tl.load(x + of_x, mask=inside, other=0.0)
-        g = tl.load(gradient + of_y, mask=inside, other=0.0).to(tl.float32)
-        value = tl.load(y + of_y, mask=inside, other=0.0).to(tl.float32)
+        x_offsets = start * C + within * C + column[None, :]
+        y_offsets = start * K + within * K + k[None, :]
+        x_tile = tl.load(x + x_offsets, mask=inside, other=0.0)
+        g = tl.load(gradient + y_offsets, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(y + y_offsets, mask=inside, other=0.0).to(tl.float32)
         if RELU:
             g = tl.where(value * slope + bias > 0, g, 0.0)
-        # Below the last row dy is not 0, but it is finite, and x is 0, so that it adds nothing to dW.
+        # Below the last row of x dy is not 0, but it is finite, and x is 0, so it adds nothing to dW.
         dy = (g * slope + (value * per_y + constant)).to(x_tile.dtype)
         dx_tile = tl.trans(tl.dot(tl.trans(w), tl.trans(dy)))
-        dw = tl.dot(tl.trans(x_tile), dy, dw)
-        tl.store(dx + of_x, dx_tile.to(x_tile.dtype), mask=inside)
-    tl.store(sums + part.to(tl.int64) * K * C + column[:, None] * K + k[None, :], dw)
+        dw_transposed = tl.dot(tl.trans(x_tile), dy, dw_transposed)  # adds to it
+        tl.store(dx + x_offsets, dx_tile.to(x_tile.dtype), mask=inside)
+    tl.store(sums + part.to(tl.int64) * K * C + column[:, None] * K + k[None, :], dw_transposed)
 
 
 @triton.jit(do_not_specialize=["parts"])
@@ -131,12 +133,13 @@ def add_parts(sums, dw, parts, K: tl.constexpr, C: tl.constexpr, PARTS: tl.const
     for first in range(0, parts, PARTS):
         part = (first + tl.arange(0, PARTS))[:, None]
         total += tl.load(sums + part.to(tl.int64) * (K * C) + element[None, :], mask=part < parts, other=0.0)
+    # An element of a part has column ``element // K`` of x and column ``element % K`` of y.
     tl.store(dw + (element % K) * C + element // K, tl.sum(total, 0).to(dw.dtype.element_ty))
 
 
 def applies_to(x: torch.Tensor, weight: torch.Tensor, stride: int) -> bool:
     """Return True if ``both_gradients`` computes the gradients of the convolution of ``x`` and ``weight``,
-    and was measured to be faster. Triton's interpreter, for tests on a CPU, has no speed to compare."""
+    and was measured to be faster. On a CPU, where tests use Triton's interpreter, speed does not count."""
     outputs, inputs, *kernel = weight.shape
     is_measured_device = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device) == CAPABILITY
     is_1x1_in_half = kernel == [1, 1] and stride == 1 and x.itemsize == 2
@@ -159,6 +162,7 @@ def both_gradients(
     outputs, inputs = weight.shape[:2]
     shape, rows = SHAPES[inputs, outputs], x.numel() // inputs
     blocks = inputs // shape.columns
+    # As many parts as the GPU runs programs at once, but a tile at least for each.
     programs_at_once = tile.multiprocessors(x.device) * shape.resident
     parts = min(triton.cdiv(rows, shape.rows), max(1, programs_at_once // blocks))
     dx, dw = torch.empty_like(x), torch.empty_like(weight)

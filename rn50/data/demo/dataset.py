@@ -26,8 +26,8 @@ from rn50.progress import Progress, silent
 PARTIAL = ".demo_dataset.partial"
 """Hidden folder in which the files are written before they are moved to their final names."""
 ORDER_STREAM = 100
-"""Number of the random stream that shuffles the records of a split, minus the number of the split's own
-stream."""
+"""The random stream that shuffles the records of a split has the number of the split's own stream plus this
+number."""
 CHUNK = 64
 """Number of images of a task of a worker process."""
 
@@ -70,9 +70,10 @@ def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -
     """Write train.rec/.idx, val.rec/.idx and the record of the settings into ``folder``."""
     done = 0
     with Processes(workers) as processes:
+        # (name of the files, split of ``images.py``, number of images)
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
         for name, split, count in splits:
-            # In the order of their indices the images would have the labels 0 to 9 again and again.
+            # Shuffled: in the order of their indices the images have the labels 0 to 9 again and again.
             order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
             chunks = [order[start : start + CHUNK] for start in range(0, count, CHUNK)]
             futures = (processes.submit(_encode_chunk, settings, split, chunk) for chunk in chunks)

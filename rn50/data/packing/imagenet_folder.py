@@ -15,7 +15,8 @@ from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
-"""A validation image of ImageNet and its class, which reveal labels in another order."""
+"""A validation image of ImageNet, and its class. Labels that give the image another class have the classes in
+another order."""
 _WITH_CLASS = re.compile(r".*_(n\d{8})\.\w+", re.DOTALL)
 """File name that ends in the class of the image, as ILSVRC2012_val_00000001_n01751748.JPEG in Hugging Face's
 copy of ImageNet."""
@@ -94,6 +95,7 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
         problem = "holds no class folders"
         raise UserError(train, problem, "extract each class's archive into a folder of its name")
     val_classes = _class_folders(val)
+    # Tiny ImageNet has its images one folder deeper.
     for nested in (train / classes[0] / "images", val / "images"):
         if nested.is_dir() and nested.name not in classes:
             away = "*_boxes.txt and val_annotations.txt out of train/ and val/"
@@ -112,9 +114,10 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
 
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
     first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
-    name = next((classes[image.label] for image in first_images), ITS_CLASS)
-    if name != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
-        problem = f"gives {FIRST_IMAGE} the class {name}, and ImageNet {ITS_CLASS}: another order of classes"
+    label = next((classes[image.label] for image in first_images), ITS_CLASS)
+    # Another data set may have an image of this name too: the classes tell that it is ImageNet.
+    if label != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {label}, and ImageNet {ITS_CLASS}: another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return ImageFolder(folder, classes, {"train": labelled(train), "val": val_images})
 
@@ -166,7 +169,7 @@ def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     """Return the validation images of a flat ``folder/val``, with labels from the list ``truth``, or from the
     file names if ``truth`` is None."""
-    images = _images(folder / "val")
+    images = _images(folder / "val")  # every label is 0 so far
     class_names = [match[1] for image in images if (match := _WITH_CLASS.fullmatch(image.path))]
     if truth is None and len(class_names) == len(images) and set(class_names) <= set(classes):
         labels = {image.path: classes.index(name) for image, name in zip(images, class_names, strict=True)}

@@ -36,9 +36,9 @@ configurations."""
 _CHOSEN = [name for name in COLUMN_OF if name in SHARED and name != "global_batch_size"]
 """Fields of ``Recipe`` that are chosen together, without the global batch size: optimizer, learning rate,
 warm-up, decay, weight decay and momentum."""
-NEEDED = tuple(VARIABLE_OF[{"decay_epochs": "num_epochs"}.get(name, name)] for name in _CHOSEN)
-"""Variables that a complete recipe needs. NUMEPOCHS stands for the decay, which needs no variable of its
-own."""
+NEEDED = tuple(VARIABLE_OF["num_epochs" if name == "decay_epochs" else name] for name in _CHOSEN)
+"""Variables that a complete recipe needs. Without DECAY_EPOCHS the learning rate decays until NUMEPOCHS, so
+NUMEPOCHS is enough."""
 _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
@@ -116,8 +116,8 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("hardware", f"{count} x {result.accelerator_model}, {result.framework}"),
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
-    evaluated = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
-    return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluated)
+    evaluations = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
+    return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluations)
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
@@ -127,17 +127,19 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
-        if names := [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]:
-            differing = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
-            subject = ", ".join(differing) or "global batch size"
+        if fields := [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]:
+            # The batch size is only named if nothing else differs.
+            shown = [HYPERPARAMETERS[name].shown for name in fields if name != "global_batch_size"]
+            subject = ", ".join(shown) or "global batch size"
             raise UserError(path, f"{subject} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     epochs = tuple(log.reached.epoch if log.reached else None for log in logs)
-    evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
-    begin = evaluated[0] if evaluated else None
+    evaluated_epochs = [evaluation.epoch for evaluation in logs[0].evaluations]
+    first_epoch = next(iter(evaluated_epochs), None)
     # An ImageNet log with a single evaluation is taken to have the interval of the rules.
-    usual_interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
-    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else usual_interval
+    interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
+    if len(evaluated_epochs) > 1:
+        interval = evaluated_epochs[1] - evaluated_epochs[0]
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
@@ -147,7 +149,7 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
-    origin = _of_runs(name, "result log", first, provenance, epochs, (begin, interval), samples)
+    origin = _of_runs(name, "result log", first, provenance, epochs, (first_epoch, interval), samples)
     # Runs that break a rule can be borrowed from too; the note tells that they are no valid result.
     refusal = result_rules.judge_in(paths[0].parent, runs).refusal
     return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
@@ -190,12 +192,13 @@ def of_document(name: str, document: Document) -> Origin:
     if len(assigned.not_read) > _MOST_NOTES:
         notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
     doubtful = []
-    fields = set(FIXED)  # names of all variables that mean something here, aliases included
+    meaningful = set(FIXED)  # names of all variables that mean something here, aliases included
     for section, _, variable in variables():
         spellings = (variable.name, *variable.aliases)
-        fields.update(spellings)
+        meaningful.update(spellings)
         if section != "hyperparameters" and variable.name not in _SIZES:
             continue
+        # Why only a shell can tell the value; None: it is known without one.
         doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
         set_as, text = variable.given(assigned.values)
         if doubt is not None:
@@ -211,11 +214,13 @@ def of_document(name: str, document: Document) -> Origin:
             values[variable.name] = variable.write(value)
     if not (values or doubtful):
         raise UserError(path, "holds no hyperparameter that is known", f"give {FORMS}")
+    # Variables of published files of which this code implements one meaning only.
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
-    if unknown := [key for key in assigned.values if key not in fields and not is_passed_through(key)]:
+    if unknown := [key for key in assigned.values if key not in meaningful and not is_passed_through(key)]:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
+    # The sizes depend on the machines, so only their product counts.
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None
     provenance = [("source", f"configuration file {name}")]
@@ -271,23 +276,26 @@ def _values(name: str, logged: Recipe) -> dict[str, str]:
 def _schedule(
     decay: float | None, epochs: Sequence[float | None], evaluations: tuple[float | None, float | None]
 ) -> dict[str, str]:
-    """Return variable -> text of EVAL_OFFSET (epochs before the first one that is evaluated), EVAL_PERIOD,
-    NUMEPOCHS and DECAY_EPOCHS, as far as they follow from the arguments. ``decay`` are the epochs after which
-    the learning rate has decayed; ``epochs`` and ``evaluations`` are as in ``_of_runs``."""
+    """Return variable -> text of EVAL_OFFSET, EVAL_PERIOD, NUMEPOCHS and DECAY_EPOCHS, as far as they follow
+    from the arguments. ``decay`` is the number of epochs in which the learning rate decays; None: not known.
+    ``epochs`` and ``evaluations`` are as in ``_of_runs``.
+
+    The epochs that a run evaluates are EVAL_OFFSET + 1, EVAL_OFFSET + 1 + EVAL_PERIOD and so on.
+    """
     values: dict[str, str] = {}
     evaluated_epoch, interval = evaluations
     reached = [count for count in epochs if count is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
     if evaluated_epoch is None and reached:  # a run that reached the target ends with an evaluation
         evaluated_epoch = statistics.median_low(reached)
-    # If not the first, it lies a whole number of periods behind the first.
+    # Any epoch that is evaluated will do: it lies a whole number of periods behind the first.
     offset = None if evaluated_epoch is None else (round(evaluated_epoch) - 1) % period
     if offset is not None and interval:
         values |= {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
     if decay is not None:
         decay = round(decay, 2)
-        # The slowest run's epochs, rounded up to an evaluation. If that is after the decay, NUMEPOCHS allows
-        # one more evaluation.
+        # The slowest run's epochs, rounded up to an epoch that is evaluated. If that is after the decay,
+        # NUMEPOCHS allows one more evaluation.
         needed = math.ceil(max(reached, default=0))
         needed += ((offset or 0) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))

@@ -1,9 +1,9 @@
 """``rn50 plan``: the minutes to the target to expect of a system, and the best batch size and recipe for it.
 
 ``SystemPlanner`` predicts minutes from epochs (``epochs.py``) and images/s (``images_per_second.py``), and
-makes a ``Plan`` at one batch size, at the best one, or for many numbers of accelerators. ``rn50 config new``
-uses its ``candidates``. ``benchmarks/predictions.py`` measures the errors of the predictions on held-out
-published results.
+makes a ``Plan`` at one batch size, at the best one, or at the best one for each number of accelerators.
+``rn50 config new`` uses its ``candidates``. ``benchmarks/predictions.py`` measures the errors of the
+predictions on held-out published results.
 """
 
 import contextlib
@@ -27,22 +27,23 @@ from rn50.results.published import PublishedResult
 OPTIMIZER = "lars"
 """The models of epochs and of images/s are made of results with this optimizer."""
 _REPORTED = (*SHARED, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+"""Fields of a published result or of its recipe that a plan reports."""
 BORROWED = {
     column: operator.attrgetter(attribute)
     for column, attribute in published.COLUMNS.items()
     if attribute.removeprefix("recipe.") in _REPORTED
 }
-"""Column of the table of published results -> function that returns its value for a result. These columns are
-what a plan reports of a recipe."""
+"""Column of the table of published results -> function that returns its value for a result, for the columns
+of ``_REPORTED``."""
 SOURCE = ("name", "round", "organisation", "system")
 """Fields of a published result that a plan reports as the origin of a recipe."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
-"""Limit of the distance between a plan's batch size and that of its recipe, in factors of two, above which
-the plan has a caution."""
+"""A plan has a caution if its batch size and that of its recipe are further apart than this number of octaves
+(factors of two)."""
 EQUAL = 1.005
-"""Ratio of the minutes of two plans up to which they count as equal, because minutes are printed with three
+"""Plans whose minutes differ by at most this factor count as equal, because minutes are printed with three
 digits."""
 
 
@@ -121,19 +122,19 @@ class Plan:
 
 
 class SystemPlanner:
-    """Planner that knows published ``results``, by default all with LARS, and perhaps a rate that the user
-    ``measured``: its conditions and the images/s of an accelerator."""
+    """Planner that predicts from published ``results``, by default all with LARS, and from the rate that the
+    user ``measured``, if there is one."""
 
     def __init__(
         self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None
     ) -> None:
         results = published.distinct(OPTIMIZER) if results is None else results
-        # Only results that reached the target; the models below leave out others by themselves.
+        # Only these count here; the models below choose from ``results`` by their own conditions.
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
         self.throughput = ThroughputModel(results, measured)
         self._epochs = EpochModel(results)
         self._proven = list(expected_epochs.proven(results))
-        self._points = self.throughput.points
+        self._points = self.throughput.points  # conditions of every published or measured rate
 
     @property
     def accelerators(self) -> list[str]:
@@ -150,12 +151,12 @@ class SystemPlanner:
         epochs = self._epochs.predict(batch_size, source.recipe.shared if source else None)
         conditions = Conditions(accelerator, accelerators, batch_size / accelerators)
         rate = self.throughput.predict(conditions)
-        # None: the defaults of ``images_per_second.evaluations``.
+        # Without a source, the schedule is the default one of ``images_per_second.evaluations``.
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
-        # The relative errors of epochs and rate are independent, so the widths of their intervals, as
-        # logarithms, add in quadrature.
+        # The minutes are a product of epochs and seconds per epoch, whose errors are taken as independent: so
+        # the widths of their intervals, as logarithms, add in quadrature.
         rate_width = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), rate_width)
         above = math.hypot(math.log(epochs.high / epochs.expected), rate_width)
@@ -207,9 +208,9 @@ class SystemPlanner:
         )
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """Return the best plan among the ``candidates``: that with the smallest ``minutes_high``, so that a
-        proven batch size wins over one that may be a little faster. Among ``EQUAL`` plans the one with the
-        most evidence wins.
+        """Return the plan of the ``candidates`` with the smallest ``minutes_high``, so that a proven batch
+        size wins over one that may be a little faster. Among plans that are equal (``EQUAL``) the one with
+        the most evidence wins.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -220,19 +221,19 @@ class SystemPlanner:
         return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
-        """Return a plan for each batch size that is reasonable.
+        """Return a plan for each batch size with a reasonable number of images per accelerator.
 
-        A range of images per accelerator decides. The sizes are the published global batch sizes inside the
-        range, rounded to a whole number of images per accelerator, and the two ends of the range.
+        ``fitting`` is the largest number of images that the memory of an accelerator holds; 0: not known.
 
-        ``fitting`` is the largest number of images that the memory of an accelerator holds, 0 if it is not
-        known. If it is not known, the range is that published or measured with this accelerator. For more
-        accelerators than were published its lower end sinks, so that the global batch stays the same, but not
-        below what was published with any accelerator.
+        If it is not known, the reasonable numbers are the range published or measured with this accelerator.
+        With more accelerators than were published, the range begins lower, so that the smallest global batch
+        stays the same, but not below the smallest number published with any accelerator. There is a plan for
+        each published global batch size in the range, rounded to a whole number of images per accelerator,
+        and for both ends of the range.
 
-        If it is known, the range is that published with any accelerator, as far as it fits. Its upper end is
-        a size only if no published size fits, and its lower end never. So an accelerator with which nobody
-        published a result can be planned for; only the batch size of such a plan means something.
+        If it is known, the range is that of all accelerators, up to ``fitting``. There is a plan for each
+        published global batch size in it, or for its upper end if there is none. So there are plans for an
+        accelerator without published results too; only the batch size of such a plan means something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -240,20 +241,20 @@ class SystemPlanner:
         expected_epochs.refuse_no_count("--accelerators", accelerators)
         sizes = {result.recipe.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
-        images = [point.batch_size for point in points]
-        # No more images than were seen on each, than fit, and than make the largest published global batch.
+        images = [point.batch_size for point in points]  # per accelerator
+        # The upper end: no more images than were seen on an accelerator, than fit its memory, and than make
+        # the largest published global batch.
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
             problem = f"more than images in the largest published batch, {max(sizes)}"
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
-        # With more accelerators than were published, each gets so few images that the smallest global batch
-        # stays the same.
+        # The lower end. The factor is below 1 with more accelerators than were published.
         at_same_total = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(at_same_total, min(point.batch_size for point in self._points))))
         batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
         if not fitting:
             batches |= {fewest, most}
-        # Without a published size in the range, a known memory is filled.
+        # With a known memory and no published size in the range, the memory is filled.
         totals = [batch * accelerators for batch in sorted(batches or {most})]
         return [self.plan(accelerator, accelerators, total, fitting) for total in totals]
 
@@ -273,7 +274,7 @@ class SystemPlanner:
         points = self._published(accelerator)
         smallest_total = min(result.recipe.global_batch_size or 0 for result in self.results)
         most_seen = max(point.accelerators for point in points)
-        largest_batch = max(point.batch_size for point in points)
+        most_images = max(point.batch_size for point in points)  # per accelerator
         if global_batch_size < smallest_total:
             none = f"no published result has a global batch below {smallest_total}"
             yield f"{none}: below it epochs are taken for the same"
@@ -285,8 +286,8 @@ class SystemPlanner:
             share = f"a whole number of images for each of {accelerators} accelerators"
             yield f"global batch {global_batch_size} is not {share}; {down} and {down + accelerators} are"
         # Images that are known to fit need no caution.
-        if global_batch_size / accelerators > max(largest_batch, fitting):
-            seen = f"{accelerator} was not seen with more than {largest_batch:g} images each"
+        if global_batch_size / accelerators > max(most_images, fitting):
+            seen = f"{accelerator} was not seen with more than {most_images:g} images each"
             yield f"{seen}; it may not have the memory"
         if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
             yield f"the speed of {accelerator} is from one published system"

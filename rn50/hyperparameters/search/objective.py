@@ -42,14 +42,16 @@ def best_accuracy(evaluations: Iterable[Evaluation]) -> float:
 
 
 def why_stop(run: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> str | None:
-    """Return why a run can no longer beat the best point; None: it may, or has reached the target.
+    """Return why a run can no longer beat the best point of the search; None: it may, or has reached the
+    target.
 
-    ``run`` are its evaluations so far, ``best`` those of each run of the best point. ``limit`` is the value
-    from which on the run rules out its point. A run is hopeless at ``limit``. It is also hopeless if its best
-    accuracy is below that which every run of the best point had at half as many epochs; this is asked only
-    when the run is at least half as long as each of these runs. Half is a large margin. A median or
-    percentile of all trials, as other search methods use it, would stop every second or fourth run that is
-    just as good.
+    ``run`` are the evaluations of the run so far, ``best`` those of each run of the best point. ``limit`` is
+    the value from which on the run rules out its own point.
+
+    A run is stopped at ``limit``. It is also stopped if its best accuracy is below the best accuracy that
+    every run of the best point had at half as many epochs, but not before ``PATIENCE_EPOCHS``, and not before
+    it is half as long as each of these runs. Half is a large margin: a median or percentile of all trials, as
+    other search methods use it, would stop every second or fourth run that is just as good.
     """
     if not run or epochs_to_target(run) is not None:
         return None

@@ -16,10 +16,11 @@ from rn50.weights import weights_file
 
 
 def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) -> None:
-    """Raise UserError for the first of these kept runs that has no weights, power log or curves although they
-    are asked for; it names the command that makes them.
+    """Raise UserError for the first of these kept runs that has no weights, power log or curves although
+    ``config`` or the environment asks every run for them. The error names the command that makes them.
 
-    SAVE_WEIGHTS=first and POWER=auto ask for what there may be, so they ask nothing of a kept run.
+    SAVE_WEIGHTS=first asks only one run for weights, and POWER=auto only a machine with meters for power
+    logs, so a kept run may lack them.
     """
     run, curves = config.run, process.environment().get(CURVES)
     again = f"rn50 run {named.arguments(system)} -o results/"

@@ -74,14 +74,14 @@ _TABLE = {
     ),
     "": ("{said}", "see the rule of the checker"),
 }
-"""Pattern for a message of the checker -> sentence and remedy, with placeholders. The first pattern that
-matches counts."""
+"""Pattern for a message of the checker -> sentence and remedy, with placeholders for the groups of the
+pattern and for the facts of ``_keys``, ``_record`` or ``_tensors``. The first pattern that matches counts."""
 
 
 def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
     """Yield the findings on one log, from the checker's verdicts under each ruleset. A fault that is found
     under several rulesets is one finding."""
-    # (severity, sentence) -> rulesets
+    # (severity, sentence) -> rulesets under which the checker says it
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
@@ -99,6 +99,7 @@ def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Find
 
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
     """Return the sentence that explains a message of the checker; None if our own rules report the fault."""
+    # Pattern for a message -> whether another finding has its fault.
     reported_elsewhere = {
         r"Found parsing errors:|:::MLLOG |\^\^ ": True,  # details, which _UNREADABLE sums up
         _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
@@ -112,11 +113,12 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     sentence, remedy = _TABLE[match.re.pattern]
     groups = match.groupdict()
     line, facts = None, {"said": _short(message.removeprefix(CRASHED)), **groups}
+    # The group of the pattern tells which of the functions below finds the facts, and the line.
     for group, read in {"keys": _keys, "record": _record, "tensors": _tensors}.items():
         if group in groups:
             line, more = read(groups[group], log)
             facts |= more
-    if "record" in groups:  # the remedy is that of the key, if it has one
+    if "record" in groups:  # a remedy for the key comes first: for the key that was checked, if it is told
         remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
     return line, sentence.format(**facts), remedy.format(**facts)
 
