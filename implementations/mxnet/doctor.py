@@ -61,24 +61,24 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
     with which MXNet was tried."""
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
-    have, traits = software.packages, frameworks.traits("mxnet")
+    versions, traits = software.packages, frameworks.traits("mxnet")
     shown = software.shown(traits)
     install = f"{install_command(software, traits, device)}, or make image STAGE=mxnet-{device}"
     if software.nvidia_container:
         return Diagnosis(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
-    if not {"mxnet", "mxnet-cu112"} & set(have):
+    if not {"mxnet", "mxnet-cu112"} & set(versions):
         return Diagnosis(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
-    if on_gpus and "mxnet-cu112" not in have:
+    if on_gpus and "mxnet-cu112" not in versions:
         return Diagnosis(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
     if not software.has_dali:
         return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", install)
-    if config and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
+    if config and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in versions:
         text = f"no Horovod beside {shown}, and {config.ranks} ranks are asked for"
         build = f"requirements/install.sh horovod{'-nccl' if on_gpus else ''}"
         # ``to_one_rank``: such as DGXNGPU=1
         remedy = f"{build}, or set {config.to_one_rank} in the configuration"
         return Diagnosis(FAILURE, "packages", text, f"requirements/install.sh horovod-build && {remedy}")
-    if have.get("numpy", "1.").split(".")[0] != "1":
+    if versions.get("numpy", "1.").split(".")[0] != "1":
         # pip, not install.sh, which would do nothing: it has installed these requirements before.
         pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
         text = f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only"

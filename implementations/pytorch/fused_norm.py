@@ -3,7 +3,9 @@ possible: STEP_MODE=fused.
 
 ``layers.py`` gives ``normalise`` and ``convolve`` to ``ResNet50``, which calls them in training in place of
 PyTorch's operations. The three classes are functions of autograd, each with a forward and a backward pass:
-``_Stem`` behind the first convolution, ``_EndOfBlock`` at the end of a block, ``_Norm`` elsewhere.
+``_Stem`` behind the first convolution, ``_EndOfBlock`` at the end of a block, ``_Norm`` elsewhere. ``divide``
+tells how their kernels divide a tensor into tiles: ``programs`` is the grid of a kernel that runs one program
+for each tile, and ``parts`` the number of programs that share a sum over all rows.
 
 Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var
 + eps), with mean and variance of a channel over the batch. In the code ``scale`` is 1 / sqrt(var + eps). The

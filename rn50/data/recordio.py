@@ -254,7 +254,7 @@ def write_index(path: Path) -> None:
     index exists or cannot be written.
     """
     rec, lines = path.with_suffix(".rec"), ""
-    end = 0  # of the records whose lines are written
+    end = 0  # position behind the records that were read
     with files.open_regular(rec, _REMEDY) as stream:
         try:
             content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The names of the machines of a run, from HOSTS or from Slurm. Launchers of several machines call it."""
+"""The names of the machines of a run, from HOSTS or from Slurm, for the launchers."""
 
 import re
 from collections.abc import Sequence

@@ -143,9 +143,8 @@ def devices(machine: Machine) -> Devices:
 
 
 def planned(text: str) -> tuple[Machine, Software]:
-    """Return a machine that has the GPUs which ``text`` describes ("4 x 24GB 8.9"), in place of this machine,
-    and its software, without packages. Its ``processor``, which the new file names, says what is assumed of
-    the machine.
+    """Return a machine with the GPUs that ``text`` describes ("4 x 24GB 8.9"), and its software, without
+    packages. The machine's ``processor``, which the new file names, says what else is assumed of it.
 
     Raises UserError if the text is in another form, or no image fits the memory.
     """
@@ -196,8 +195,8 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
     """Return the framework that the user ``asked`` for; None: choose one that can use the devices.
 
     The choice is the framework of the vendor's container in which this process runs; else the best framework
-    that is installed; else the best. On GPUs a framework with ``Traits.preferred`` is best, unless they are
-    older than it asks for; then comes the default (``Traits.is_default``).
+    that is installed; else the best. On GPUs a framework with ``Traits.preferred`` is best, but not a choice
+    if they are older than it asks for. Then comes the default (``Traits.is_default``).
 
     Raises UserError if no framework can use the devices, or the one that was asked for cannot.
     """

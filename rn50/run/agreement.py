@@ -43,8 +43,8 @@ def on_input_library(config: Config, communicator: Communicator) -> None:
 
 
 def on_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
-    """Return name -> SHA-256 of the certificate of the data and of the data set, the same on all ranks.
-    Return None if no rank's data have a certificate.
+    """Return two SHA-256 by name, that of the certificate of the data and that of the data set, which are
+    equal on all ranks. Return None if no rank's data have a certificate.
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
     """

@@ -222,7 +222,7 @@ def _with_final_names(finding: Finding, built: pathlib.Path, destination: pathli
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
     """Rename the files of the tree ``built`` into ``destination``, in as few steps as possible. If a step
     fails, undo the steps before it."""
-    # Code that the destination has already, of the same commit, is removed from ``built`` in place of moved.
+    # If the destination has the code of a commit already, remove it from ``built``: it need not be moved.
     for plan in plans:
         code = _in(built, plan).implementations / plan.package.implementation
         existing = plan.package.place.implementations / plan.package.implementation

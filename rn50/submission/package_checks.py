@@ -106,12 +106,12 @@ class _Job:
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             fields = described(self.place.results)
+            # Fields of the system description that are numbers. They crash every checker that reads the
+            # description, and the finding of one checker is enough.
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
             if not numbers or "expected str instance" not in str(crash):
                 remedy = "fix what it could not take; nothing was checked"
                 return [self.finding(ERROR, f"the checker crashed: {crash}", remedy)]
-            # A field of the system description that is a number crashes every checker that reads the
-            # description. The finding of one of them is enough.
             message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
             return [self.finding(ERROR, message, remedy)] if self.checker is _DESCRIPTION else []
 
@@ -176,7 +176,7 @@ def check_tree(
     ``logs`` are those of the system, ``label`` is the label of its runs, and ``count`` is called at the end
     of each checker.
     """
-    findings = _description(place, logs)  # our own rules come first, the official checkers below
+    findings = _of_description(place, logs)  # our own rules come first, the official checkers below
     if label:
         problem, remedy = f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
         findings.append(Finding(ERROR, logs[0].path.parent, None, _TRAINS_IMAGENET, problem, remedy))
@@ -242,13 +242,13 @@ def _explain_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
     explained = False
     for log in job.logs:
         copy = re.escape(str(job.copy.results / log.path.name))
+        # The lines are such as "Result file COPY logs seed 5 on FILE:LINE. However, ...",
+        # "Result file COPY logs no seed." and "Error found when querying seeds from COPY: REASON".
         for pattern, message, severity, remedy in (
             (rf"Result file {copy} logs seed (\S+) on", _SHARED_SEED, ERROR, _ONE_SEED),
             (rf"Result file {copy} logs no (seed)", _NO_SEED, WARNING, _SEEDS_NOT_REQUIRED),
             (rf"querying seeds from {copy}: (.*)", "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
-            # Such as "Result file COPY logs seed 5 on FILE:LINE. However, ...",
-            # "Result file COPY logs no seed." and "Error found when querying seeds from COPY: REASON".
             match = re.search(pattern, output)
             if match:
                 explained = True
@@ -308,7 +308,7 @@ def only_says_not_imagenet(finding: Finding) -> bool:
     )
 
 
-def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
+def _of_description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the system description that the official checkers do not make: it cannot be read, or
     its division is not that of the logs."""
     rule = "the description of the system belongs to its results"

@@ -99,20 +99,20 @@ def write_scripts(result: OwnResult, system: str, code: str, commit: str, folder
         prepare_data = '.venv/bin/rn50 demo-data "$DATADIR"'
     # The packaged code is no checkout, which would tell a run its commit.
     run = (exported("RN50_COMMIT", commit), f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
-    for name, comment, lines in (
+    for name, purpose, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
         ("init_datasets.sh", data_purpose, (*read_configuration, prepare_data)),
         ("run_and_time.sh", "One timed run as it was submitted; RESULT_FILE names the log.", run),
     ):
-        files.write(folder / name, _script(code, comment, lines))
+        files.write(folder / name, _script(code, purpose, lines))
         (folder / name).chmod(0o755)
     files.write(folder / "README.md", _readme(result, system, code, commit))
 
 
-def _script(implementation: str, purpose: str, lines: tuple[str, ...]) -> str:
-    """Return a bash script that runs ``lines`` in the folder of the code."""
+def _script(code: str, purpose: str, lines: tuple[str, ...]) -> str:
+    """Return a bash script that runs ``lines`` in the folder ``code``, with ``purpose`` as its comment."""
     set_here = 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
-    body = [f'cd "$here/../{implementation}"', *lines]
+    body = [f'cd "$here/../{code}"', *lines]
     return "\n".join(("#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", set_here, *body, ""))
 
 
@@ -139,7 +139,7 @@ def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") ->
     return "\n".join([*heading, *lines, exported("DATADIR", data, overridable=True), ""])
 
 
-def _readme(result: OwnResult, system: str, implementation: str, commit: str) -> str:
+def _readme(result: OwnResult, system: str, code: str, commit: str) -> str:
     """Return the README of one system; arguments as for ``write_scripts``."""
     score, label = result.score, result.score.label
     selection = ""
@@ -155,8 +155,8 @@ images as they are, neither decoded nor resized, with labels 0 to 999."""
     warning = f"\n**{label}**\n" if label else ""
     return f"""# {system}: ResNet-50 v1.5
 {warning}
-The code is that of commit {commit}, in `../{implementation}`; its README describes it. The configuration is
-`config_{system}.sh`, and `{system}_{implementation}.json` has it resolved, with the version of every package
+The code is that of commit {commit}, in `../{code}`; its README describes it. The configuration is
+`config_{system}.sh`, and `{system}_{code}.json` has it resolved, with the version of every package
 and the names that the logs had.
 
     ./setup.sh

@@ -115,7 +115,7 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
     first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
     label = next((classes[image.label] for image in first_images), ITS_CLASS)
-    # Another data set may have an image of this name too: the classes tell that it is ImageNet.
+    # Asked only of the whole of ImageNet: 1,000 classes, and this one among them.
     if label != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
         problem = f"gives {FIRST_IMAGE} the class {label}, and ImageNet {ITS_CLASS}: another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")

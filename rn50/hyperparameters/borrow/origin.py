@@ -220,7 +220,7 @@ def of_document(name: str, document: Document) -> Origin:
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
     if unknown := [key for key in assigned.values if key not in meaningful and not is_passed_through(key)]:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
-    # The sizes depend on the machines, so only their product counts.
+    # These three variables become one value, the global batch size.
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None
     provenance = [("source", f"configuration file {name}")]
@@ -296,11 +296,11 @@ def _schedule(
         decay = round(decay, 2)
         # The slowest run's epochs, rounded up to an epoch that is evaluated. If that is after the decay,
         # NUMEPOCHS allows one more evaluation.
-        needed = math.ceil(max(reached, default=0))
-        needed += ((offset or 0) + 1 - needed) % period
-        values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
+        needed_epochs = math.ceil(max(reached, default=0))
+        needed_epochs += ((offset or 0) + 1 - needed_epochs) % period
+        values["NUMEPOCHS"] = str(needed_epochs + period if needed_epochs > decay else math.ceil(decay))
         # NUMEPOCHS is also the end of the decay, unless DECAY_EPOCHS says another one.
-        if decay != int(decay) or needed > decay:
+        if decay != int(decay) or needed_epochs > decay:
             values["DECAY_EPOCHS"] = text(decay)
     return values
 

@@ -248,7 +248,7 @@ class SystemPlanner:
         if most < 1:
             problem = f"more than images in the largest published batch, {max(sizes)}"
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
-        # The lower end. The factor is below 1 with more accelerators than were published.
+        # The lower end. More accelerators than were published make the factor smaller than 1.
         at_same_total = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(at_same_total, min(point.batch_size for point in self._points))))
         batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
