@@ -109,8 +109,9 @@ def find_bad_record(
                 if not suspects and time.monotonic() > deadline:
                     return None
                 header, image = reader.read(position)
+                damage = damage_of(image, decode=bool(suspects))
                 # The input library could not decode a suspect, even if no damage shows here.
-                damage = damage_of(image, decode=bool(suspects)) or ("does not decode" if suspects else None)
+                damage = damage or ("does not decode" if suspects else None)
                 if fault := label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None):
                     return reader.named(position, fault)
     except UserError as error:

@@ -137,9 +137,8 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     evaluated_epochs = [evaluation.epoch for evaluation in logs[0].evaluations]
     first_epoch = next(iter(evaluated_epochs), None)
     # An ImageNet log with a single evaluation is taken to have the interval of the rules.
-    interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
-    if len(evaluated_epochs) > 1:
-        interval = evaluated_epochs[1] - evaluated_epochs[0]
+    usual_interval = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
+    interval = evaluated_epochs[1] - evaluated_epochs[0] if len(evaluated_epochs) > 1 else usual_interval
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
