@@ -2,7 +2,7 @@
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
 the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
-that the MLPerf rulesets compare.
+of the MLPerf rulesets, such as ``conv0_weight`` and ``bn0_gamma``.
 
 Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
 With ``precision`` "float16" or "bfloat16" the layers cast weights and images at the inputs of convolutions
@@ -29,8 +29,8 @@ from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
 ALIGNMENT = 64
-"""In one flat tensor each gradient begins at a multiple of this many elements: 256 bytes in float32, the
-boundary on which a tensor of its own would begin."""
+"""In the one tensor of ``flatten_gradients`` each gradient begins at a multiple of this many elements: 256
+bytes in float32, the boundary on which a separate tensor would begin."""
 
 
 def rounded_weight(weight: paddle.Tensor) -> paddle.Tensor:
@@ -55,7 +55,7 @@ def rounded_input(x: paddle.Tensor) -> paddle.Tensor:
 
 class ConvNorm(nn.Layer):
     """Convolution without bias and with stride s, batch norm, the sum with a shortcut if ``forward`` gets
-    one, and ReLU if ``relu``: (N, inputs, H, W) -> (N, outputs, H/s, W/s).
+    one, and ReLU if ``relu``: (N, inputs, H, W) -> (N, outputs, H/s, W/s), or channels last.
 
     ``gamma`` is the initial value of batch norm's gamma. ``ResNet50`` sets the three attributes below.
     """
@@ -216,7 +216,7 @@ def training_loss(
 
 
 class NamedParameter(NamedTuple):
-    """A parameter, and the name that the MLPerf rulesets have for it."""
+    """A parameter, and its name in the MLPerf rulesets."""
 
     name: str
     tensor: paddle.Tensor
@@ -232,8 +232,8 @@ def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     by_name = dict(trainable(network))
     for layer in _layers(network):
-        # "bn0_" from "bn0_gamma". The classifier has no batch norm, and no buffers.
-        norm = layer.names.get("gamma", "").replace("gamma", "")
+        # "bn0_running_mean" beside "bn0_gamma". The classifier has neither a gamma nor buffers.
+        norm = layer.names.get("gamma", "").removesuffix("gamma")
         by_name.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
     return by_name
 
@@ -247,14 +247,15 @@ def _layers(network: nn.Layer) -> Iterator[Any]:
 def flatten_gradients(
     parameters: Sequence[NamedParameter], zeros: Callable[[int], paddle.Tensor]
 ) -> paddle.Tensor:
-    """Make every gradient a part of one tensor of one dimension, and return this tensor, so that the
-    all-reduce is one operation.
+    """Make every gradient a view of a part of one tensor of one dimension, so that one all-reduce sums all
+    gradients. Return this tensor.
 
-    ``zeros(values)`` creates the tensor, perhaps in memory that ranks share. From now on backpropagation adds
-    to it. Nobody may call ``clear_grad`` any more: the next backpropagation would then create separate
-    gradients, without a message.
+    ``zeros(size)`` creates the tensor, of ``size`` values, perhaps in memory that ranks share. From now on
+    backpropagation adds to it. Nobody may call ``clear_grad`` any more: the next backpropagation would then
+    create separate gradients, without a message.
     """
     tensors = [parameter.tensor for parameter in parameters]
+    # Each size is rounded up to the alignment, so that the next gradient begins there.
     sizes = (math.ceil(tensor.size / ALIGNMENT) * ALIGNMENT for tensor in tensors)
     *begins, end = itertools.accumulate(sizes, initial=0)
     flat = zeros(end)

@@ -160,8 +160,9 @@ def run_campaign(
     from rn50.settings import document, named
 
     refuse_without_checkout("rn50 run")
-    options = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
-    variables = {variable: value for variable, value in options.items() if value}
+    variables = {"SAVE_WEIGHTS": save_weights} if save_weights else {}
+    if resume:
+        variables["RESUME"] = "1"
     if tensorboard:
         # Find out before the first run that the package is missing.
         with needed_for("--tensorboard"):
@@ -169,7 +170,7 @@ def run_campaign(
         variables[CURVES] = str(tensorboard.absolute())
     choice = named.Choice(document.find(name), values)
     with named.file_in(results or process.environment().get("RESULTS"), choice) as (file, folder):
-        if values:  # --set may change the batch size alone, with which the learning rate no longer fits
+        if values:  # warn if --set changes the batch size and not the learning rate, which depends on it
             show_brief(unchosen(choice.config))
         status = watch.make_missing(file, folder, runs, as_json, **variables)
     # With any other status the campaign ended before its runs were checked and scored.

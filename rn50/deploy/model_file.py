@@ -54,7 +54,7 @@ class Model(NamedTuple):
     images, uint8 (N, H, W, 3)."""
     classes: int
     facts: Mapping[str, str]
-    """Metadata of the file."""
+    """Metadata of the file, text by name, such as "eval_resize"."""
 
     @property
     def precision(self) -> str:
@@ -64,6 +64,7 @@ class Model(NamedTuple):
     def refuse_other(self, data: Data) -> None:
         """Raise UserError unless the model has the number of classes and the image sizes of a
         configuration."""
+        # Variable -> (value of the model, value of the configuration); None: the model does not say it.
         task = {
             "NUMCLASSES": (self.classes, data.classes),
             "IMAGE_SIZE": (self.image_size or self.facts.get("image_size"), data.image_size),
@@ -86,7 +87,8 @@ def parse(name: str, content: bytes) -> Model:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-        # The path of another file could be that of any file of the machine, so such models are refused.
+        # Such a model names the other files by paths, and a stranger's model could name any file of this
+        # machine.
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
             raise UserError(name, "keeps its tensors in other files", REMEDY)
         onnx.checker.check_model(proto)
@@ -99,12 +101,14 @@ def parse(name: str, content: bytes) -> Model:
         counts = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
         raise UserError(name, f"{counts}, expected one of each", REMEDY)
     facts = {entry.key: entry.value for entry in proto.metadata_props}
-    # A model of others may lack the facts of ours: a valid 1 stands for each that is missing in this check.
+    # The facts that the model has must be valid. A model of another program may lack some of them, so the
+    # check gets 1, which is valid, for each that is missing.
     weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
     images, logits = _type_and_shape(inputs[0]), _type_and_shape(proto.graph.output[0])
-    # Such as "float32 (?, 3, 224, 224)".
+    # ``images`` is a text such as "float32 (?, 3, 224, 224)", ``logits`` one such as "float32 (?, 1000)".
     square = re.fullmatch(r"float32 \(\?, 3, (\d{1,9}), \1\)", images)
     size = int(square[1]) if square else None
+    # ``weights_file.FACTS`` has the largest value that each fact may have.
     is_normalised = size in range(1, weights_file.FACTS["image_size"] + 1)
     if not is_normalised and images != "uint8 (?, ?, ?, 3)":
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
@@ -146,13 +150,13 @@ def session(model: Model, threads: int, provider: str = CPU) -> Any:
 
 
 def logits_function(model: Model, threads: int) -> Run:
-    """Return a function from images to the logits of a model, which ONNX Runtime computes on the CPU. A call
-    raises UserError after ``LIMIT_S`` seconds."""
+    """Return a function from images to the logits of a model, which ONNX Runtime computes on the CPU. The
+    function raises UserError if it takes more than ``LIMIT_S`` seconds."""
     opened = session(model, threads)
 
     def logits(images: np.ndarray) -> np.ndarray:
         options = onnxruntime.RunOptions()
-        # ONNX Runtime looks at ``terminate`` while it runs, and then raises an error.
+        # After ``LIMIT_S`` seconds set ``terminate``, which makes ONNX Runtime end with an error.
         limit = threading.Timer(LIMIT_S, setattr, (options, "terminate", True))
         limit.start()
         try:
@@ -170,12 +174,12 @@ def logits_function(model: Model, threads: int) -> Run:
 
 @contextlib.contextmanager
 def faults(name: str, action: str) -> Iterator[None]:
-    """Turn an error of ONNX Runtime in this context into a UserError about the file ``name``: ONNX Runtime
-    cannot ``action`` it."""
+    """Turn an error of ONNX Runtime in this context into a UserError about the file ``name``. ``action`` is a
+    verb for what ONNX Runtime cannot do with it: "load" or "run"."""
     try:
         yield
     except Exception as error:
-        # All its errors are classes of one module, without a base class of their own.
+        # The errors of ONNX Runtime have no base class of their own, but are all defined in one module.
         if type(error).__module__ != onnxruntime.capi.onnxruntime_pybind11_state.__name__:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

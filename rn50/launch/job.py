@@ -36,8 +36,8 @@ USUAL_CAUSE = {
 }
 """Signal that the kernel sends -> why it usually ends a rank."""
 _PREFIX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(stdout|stderr)>:")
-"""The launchers' prefix before what a rank prints: its number, behind that of mpirun's job, and its
-stream."""
+"""Prefix of what a rank prints, with its number and stream: ``[3]<stdout>:`` from horovodrun,
+``[1,3]<stdout>:`` from mpirun, where the first number is that of the job."""
 
 
 def rank_environment(config: Config) -> dict[str, str]:
@@ -94,15 +94,16 @@ def launch(config: Config) -> int:
 
 def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | None = None) -> int:
     """Run ``rn50 VERB`` as every rank of the configured system, and return the exit status of the job: that
-    of a rank, or 128 + n if signal n ended it. ``result_file`` is the log of the run, which is ended if it
-    was left open."""
+    of a rank, or 128 + n if signal n ended it. ``result_file`` is the log of the run; if it is
+    left without an end, this function writes the end."""
     environ = rank_environment(config)
     start = launchers.start(dataclasses.replace(config, environment=environ), verb)
+    # Without a launcher there is one rank in all, or Slurm has started a process like this for each rank.
     starts_all = start.rank is None
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
-    # Start the launcher, or the one rank that this process stands for.
+    # Start the launcher, or the one rank.
     oom_kills = cgroup.oom_kills(Sources())
     adopt_orphans()
     older_descendants = _descendants()
@@ -125,11 +126,12 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     _wait_for_rest(older_descendants)
     if result_file is not None and not start.rank:  # a rank but 0 that Slurm started must not touch the log
         log_file.stop_abandoned(result_file)
-    # Say why it ended, unless it has done so itself.
+    # Say why the job ended, unless a rank has said so itself.
     if stop.signal is not None:
         _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
         return 128 + stop.signal
-    number = -status if status < 0 else status - 128  # of the signal, if one ended the rank
+    # Number of the signal that ended the rank; no signal's number if none did.
+    number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
         name, cause = signal.Signals(number).name, _cause(number, oom_kills)
         _say(f"{culprit} was killed by {name}{cause}; start the run again")
@@ -210,8 +212,8 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     """
     ended: dict[str, int] = {}  # rank -> its exit status, from horovodrun's messages
     first_rank = ""  # the first rank that ended, from mpirun's messages
-    complaints: set[str] = set()  # error lines of ranks
-    messages: list[str] = []  # of the launcher
+    complaints: set[str] = set()  # error lines of ranks, which begin with "rn50: "
+    messages: list[str] = []  # lines of the launcher itself
     assert process.stdout is not None
     for text, stream in _lines(process.stdout):
         if not stream:
@@ -220,10 +222,11 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
             if of_mpirun and not first_rank:
                 first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
-            messages += filter(None, [text.strip(" -")])  # without its empty lines
+            if words := text.strip(" -"):  # neither an empty line nor a line of dashes
+                messages.append(words)
             continue
-        # After the first complaint, or the end of a rank, all else on stderr is of ranks that end because of
-        # that rank.
+        # After the first complaint, or the end of a rank, other text on stderr comes from ranks that end
+        # because of that rank. A shell prints "Terminated" or "Killed" about a rank that a signal ended.
         if text.startswith("rn50: "):
             if text in complaints:
                 continue
@@ -233,17 +236,17 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended and job_status >= 0:  # else a signal killed the launcher, and its ranks ended because of that
-        # Name the rank whose error has a remedy. If there is none, name the first rank that neither lost
-        # another rank (status 1) nor got horovodrun's SIGTERM (143), or else the first of all.
-        order = {Status.USER_ERROR: 0, Status.DIVERGED: 0, Status.FAULT: 2, 128 + signal.SIGTERM: 2}
-        return min(ended.items(), key=lambda item: order.get(item[1], 1))  # the first of equals
+        # A rank whose error has a remedy comes first. Ranks that lost another rank (status 1) or got
+        # horovodrun's SIGTERM (143) come last, because another rank is the cause. All others have place 1.
+        places = {Status.USER_ERROR: 0, Status.DIVERGED: 0, Status.FAULT: 2, 128 + signal.SIGTERM: 2}
+        return min(ended.items(), key=lambda item: places.get(item[1], 1))  # the first of equals
     if first_rank:
         return first_rank, job_status
     if job_status > 0 and stop.signal is None:
         # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        messages = messages or ["it does not say why"]
-        _say(f"{launcher} ended with status {job_status}: {messages[0 if launcher == 'mpirun' else -1]}")
+        reason = messages[0 if launcher == "mpirun" else -1] if messages else "it does not say why"
+        _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 
 

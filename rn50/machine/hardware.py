@@ -60,8 +60,8 @@ class Machine:
     online: int
     """Number of online CPUs of the whole machine."""
     quota: float | None
-    """CPU time per second that the control group allows, in seconds, if it is less than the number of
-    ``cpus``."""
+    """CPU seconds per second that the control group allows, as a number of CPUs, if it is less than the
+    number of ``cpus``."""
     memory: int | None
     memory_limit: int | None
     """Limit of the control group, if it is less than ``memory``."""
@@ -152,9 +152,12 @@ def lscpu(source: Sources) -> dict[str, str]:
 
 
 def foreign_vectors(source: Sources = HERE) -> int:
-    """Return the width, in bits, of the widest vectors of an x86 processor that Intel did not make: 256 or
-    512. Return 0 for Intel's processors, and for processors with narrower vectors. Intel's MKL does not use
-    such vectors unasked: ``implementations/paddle`` asks it."""
+    """Return the width in bits of the vectors of an x86 processor that Intel did not make: 256 or 512. Return
+    0 for Intel's processors, and for processors with narrower vectors.
+
+    On another maker's processor Intel's MKL uses such vectors only if an environment variable says so, which
+    ``implementations/paddle`` sets.
+    """
     flags = cpu_flags(source)
     intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
     if intel or "avx2" not in flags:
@@ -163,8 +166,9 @@ def foreign_vectors(source: Sources = HERE) -> int:
 
 
 def cpu_flags(source: Sources = HERE) -> frozenset[str]:
-    """Return the kernel's names of the processor's instruction sets and other features, without AVX-512 and
-    AMX if the environment variable DNNL_MAX_CPU_ISA keeps oneDNN, and so the frameworks, from using them."""
+    """Return the kernel's names of the processor's instruction sets and other features. AVX-512 and AMX are
+    left out if the environment variable DNNL_MAX_CPU_ISA keeps oneDNN, with which the frameworks compute,
+    from using them."""
     flags = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
     best_allowed = source.environ.get("DNNL_MAX_CPU_ISA", "").upper()
     denied = ("avx512", "amx") if best_allowed in ("SSE41", "AVX", "AVX2") else ()
@@ -208,7 +212,7 @@ def _mounts(source: Sources) -> Iterator[Mount]:
         if fields := re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line):
             # The kernel writes white space in a name as an octal number.
             folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
-            yield Mount(folder, *fields.groups()[1:])
+            yield Mount(folder, fields[2], fields[3], fields[4])
 
 
 def _infiniband(source: Sources) -> Iterator[str]:
@@ -235,7 +239,7 @@ def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
     """Return ``Machine.links`` for the GPUs with these indices."""
     printed = source.output("nvidia-smi", "topo", "-m")
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # without the escape sequences that underline the heading
-    # A table with a column for each GPU, and a row for each GPU that begins with its name:
+    # A table with a column for each GPU, and a row for each GPU, which begins with the GPU's name:
     #         GPU0    GPU1    CPU Affinity
     # GPU0     X      NV12    0-31
     heading, *rows = [line.split() for line in plain.splitlines() if line.strip()] or [[]]

@@ -38,19 +38,19 @@ class Convergence:
 
 @functools.cache
 def official() -> Any:
-    """Return the module of the official checker, with a cache for its t-tests. A test takes a millisecond,
-    every search of a bound takes twenty tests, and most searches are for the same points."""
+    """Return the module of the official checker, with a cache for its t-tests of a millisecond each: every
+    search of a bound makes twenty of them, and most searches are for the same points."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
-    # The method reads nothing of its object, so None stands for it.
+    # The method uses numbers only and not its object ``self``, for which it gets None here.
     test = functools.cache(functools.partial(rcp_checker.RCP_Checker._find_p_value, None))
     rcp_checker.RCP_Checker._find_p_value = lambda _, *numbers: test(*numbers)
     return rcp_checker
 
 
 def reference(table: str | None = None) -> Any:
-    """Return an object of the official checker's class for the newest ruleset. It has the points of the JSON
-    text ``table``, else those of the ruleset."""
+    """Return an object of the official checker's class for the newest ruleset. Its points are those of the
+    JSON text ``table``; None: those of the ruleset."""
     file = io.StringIO(table) if table else None
     return official().RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False, rcp_file=file)
 
@@ -60,22 +60,20 @@ def judge(
     ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...], table: str | None = None
 ) -> Convergence:
     """Return the verdict on runs of ``global_batch_size`` that needed ``epochs`` to the target; None stands
-    for a run that did not converge. The points are those of the JSON text ``table``, else the ruleset's. A
-    caller that knows the minutes adds ``scaled_minutes``."""
+    for a run that did not converge. The points are those of the JSON text ``table``; None: those of the
+    ruleset. The caller, which knows the minutes, adds ``scaled_minutes``."""
     root, silence = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silence)  # the checker logs to the root logger, and configures a root without handler
+    # The checker logs to the root logger. If that has no handler, ``logging`` adds one, which prints.
+    root.addHandler(silence)
     try:
         with tempfile.TemporaryDirectory() as folder:
             for number, run_epochs in enumerate(epochs):
                 _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, run_epochs)
+            points = io.StringIO(table) if table else None
+            # pruned_rcps: without points that are slower than the line between their neighbours.
+            options = {"verbose": False, "rcp_file": points, "rcp_pass": "pruned_rcps"}
             passed, message, factor = official().check_directory(
-                folder,
-                "training",
-                ruleset,
-                verbose=False,
-                bert_train_samples=False,
-                rcp_file=io.StringIO(table) if table else None,
-                rcp_pass="pruned_rcps",  # without points slower than the line between their neighbours
+                folder, "training", ruleset, bert_train_samples=False, **options
             )
     finally:
         root.removeHandler(silence)

@@ -25,12 +25,12 @@ _SECTIONS = {
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
 }
 _FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
-# A line of a file that --force replaces: export LR=10.5
+# A line that assigns, as in "export LR=10.5". Only a file with such a line is a configuration file.
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(VARIABLE_OF.values())
-"""Names of the hyperparameters, which decide convergence together."""
+"""Names of the variables of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
-"""Section -> what an error calls its variables."""
+"""Section -> words for its variables in an error."""
 Entry = tuple[str, str]
 """Name and text of an entry of the header."""
 Line = tuple[str, str, str]
@@ -54,14 +54,15 @@ def exported(name: str, value: str, overridable: bool = False) -> str:
     environment has already. Raises UserError as ``refuse_impossible`` does."""
     refuse_impossible(name, value)
     word = shlex.quote(value)
-    if overridable:  # DATADIR="${DATADIR:-/data}"; without the outer quotes if the value needs its own
+    # DATADIR="${DATADIR:-/data}"; if the value needs quotes, DATADIR=${DATADIR:-'/my data'}.
+    if overridable:
         word = f'"${{{name}:-{word}}}"' if word == value else f"${{{name}:-{word}}}"
     return f"export {name}={word}"
 
 
 def remark(text: str) -> str:
-    """Return text as one printable line of at most 200 characters. It becomes a comment; a line break in a
-    name from another file would end the comment."""
+    """Return text as one printable line of at most 200 characters, for a comment. A line break, as in a name
+    from another file, would end the comment, and a shell would run what follows."""
     return excerpt("".join(character if character.isprintable() else " " for character in text), 200)
 
 
@@ -153,7 +154,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     outside of the section.
     """
     config = of_document(Document(base.document.path, text))
-    # Nothing but the section may differ from the old configuration.
+    # With its old section the new configuration must equal the old one.
     with_old_section = dataclasses.replace(config, **{base.section: getattr(base.config, base.section)})
     expected = {name: VARIABLES[name].read(value) for name, value in values.items()}
     actual = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}

@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """First cells of a row in a table: what is trained, precision, batch size and ranks."""
+        """Texts for a row of a table: what is trained, precision, batch size and ranks."""
         return self.trained, self.precision, str(self.batch_size), self.placed
 
     @property
@@ -96,8 +96,8 @@ class Cell(NamedTuple):
         return "" if is_possible else f"not on a {device.upper()}"
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the kinds ``asked`` for that the cell can train on. A model of a zoo trains on
-        synthetic data alone, with the image size that it needs."""
+        """Return the kinds of data, of those ``asked`` for, on which the cell can train. A model of a zoo
+        trains on synthetic data alone, with the image size that it needs."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
@@ -134,8 +134,8 @@ class Result(NamedTuple):
 
 
 def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, rounds: int) -> None:
-    """Measure as one rank, for about ``seconds``: a first round, which is discarded, and ``rounds`` further
-    ones, in each of which every kind of data has its turn. Rank 0 reports the result to ``run``."""
+    """Measure as one rank, for about ``seconds``. Each round measures every kind of data once; a first round,
+    which is discarded, comes before the ``rounds`` that count. Rank 0 reports the result to ``run``."""
     is_ours = model == OURS
     if not set(kinds) <= {SYNTHETIC, REAL}:
         raise UserError(f"kinds {excerpt(str(kinds))}", "no kinds of data", f"give {SYNTHETIC} or {REAL}")
@@ -143,18 +143,19 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         meter, ranks = Meter(config, rank), rank.communicator
         # The first rank of a machine measures the energy of the machine.
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
-        # Without power readings: of a round they would give no more than the mean of two.
+        # Only counters of energy are used. Of a power reading only the values at both ends of a round would
+        # count.
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
-        slot = seconds / (rounds + 1) / len(kinds)  # seconds of a kind in a round
+        slot = seconds / (rounds + 1) / len(kinds)  # seconds for one kind in one round
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
-        # ``step_seconds`` is of the kind of data that was timed last.
+        # ``step_seconds`` comes from the last call of ``meter.steps``. The loss is measured after the rounds.
         meter.say_duration(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         watts: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(rounds + 1):
             for kind, source in inputs.items():
-                energy.watts()  # begins the interval that the next call ends
+                energy.watts()  # begins the interval whose mean power the next call returns
                 measured[kind].append(meter.rate(source, steps[kind]))
                 watts[kind].append(energy.watts())
         counted = {kind: rates[1:] for kind, rates in measured.items()}
@@ -168,8 +169,8 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
 
 
 def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, is_ours: bool) -> Step:
-    """Measure the parts of a step as one rank. ``rate`` is the images/s of all ranks together, ``watts`` the
-    power of all machines during these steps; 0: it is not measured."""
+    """Measure the parts of a step as one rank. ``rate`` is the images/s of all ranks together, and ``watts``
+    the power of all machines while they trained at this rate; 0: it is not measured."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
     forward = meter.sum_over_ranks(batch / rank.forward_seconds)

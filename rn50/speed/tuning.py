@@ -42,15 +42,15 @@ class Trial(NamedTuple):
     """A changed configuration, compared with the best so far."""
 
     change: str
-    """NAME=value of every variable that was changed."""
+    """NAME=value of every variable that the trial changed."""
     images_per_second: float | None
     """images/s of all ranks together, median over the rounds; null: the configuration could not be run."""
     compared: Comparison | None
     """Speed over that of the best so far; null: the configuration could not be run."""
     kept: bool
-    """True if it became the best."""
+    """True if it became the best configuration."""
     reason: str
-    """Why it could not be run; empty: it could be run."""
+    """Why the configuration could not be run; empty: it could be run."""
 
 
 class Tuning(NamedTuple):
@@ -88,6 +88,7 @@ class Tuning(NamedTuple):
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
 
 
+# The fields that --json prints, some of them under other names.
 prints(
     Tuning,
     lambda r: (r.trials, r.in_time, r.of_synthetic, r.overlap, r.faster, {"changes": r.new_values}),
@@ -96,12 +97,12 @@ prints(
 
 
 class Tuner:
-    """The search on one rank. Every rank runs one. All take the same decisions, because these depend only on
-    values that are summed over the ranks, and on the clock of rank 0."""
+    """The search, as one rank runs it. All ranks run it at the same time and take the same decisions, because
+    these depend only on values that are summed over the ranks, and on the clock of rank 0."""
 
     def __init__(self, config: Config, rank: Rank, cores: int, seconds: float):
-        """``config`` is the initial configuration, ``cores`` are those that this rank may use, ``seconds`` is
-        the time of search and comparison together."""
+        """``config`` is the initial configuration, ``cores`` the number of cores that this rank may use, and
+        ``seconds`` the time for search and comparison together."""
         self._meter = Meter(config, rank)
         self._begin, self._seconds = time.monotonic(), seconds
         self._search_seconds = seconds * (1 - FINAL_SHARE)
@@ -151,7 +152,8 @@ class Tuner:
         helped = False
         for value in values:
             both = (self._best, input_settings.changed(self._best, {setting.field: value}))
-            # A value without effect, before or after the change, is not tried, nor are those behind it.
+            # If the setting has no effect in the best or in the changed configuration, there is nothing to
+            # compare.
             in_effect = all(input_settings.in_effect(config, setting) for config in both)
             if not in_effect or not self._try({setting.field: value}, steps):
                 break
@@ -179,14 +181,15 @@ class Tuner:
     def _compare(self, change: str, config: Config, steps: int) -> bool:
         """Compare ``config`` with the best configuration. If ``config`` is faster in every round, make it the
         best and return True. ``change`` describes it in words."""
-        reason, candidate = "", None
+        reason = "another rank cannot run it"
         try:
-            candidate = self._meter.open(config.input_pipeline)
+            candidate: Input | None = self._meter.open(config.input_pipeline)
         except (UserError, RuntimeError) as error:  # such as: its buffers do not fit the memory
+            candidate = None
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         # If one rank cannot open the pipeline, no rank measures it.
         if self._meter.sum_over_ranks(float(candidate is None)):
-            self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
+            self._trials.append(Trial(change, None, None, False, reason))
             return False
         assert candidate is not None
         new, old = self._in_turn([candidate, self._best_input], TRIAL_ROUNDS, steps)
@@ -208,14 +211,15 @@ class Tuner:
         return speeds
 
     def _confirm(self) -> Tuning:
-        """Compare the best configuration with the initial one, if they differ, and its training on real data
-        with its input alone and with training on synthetic data. Return the outcome of the search."""
+        """Return the outcome of the search. For it, compare the best configuration with the initial one, if
+        they differ. In the best configuration, also compare training on real data with the input alone, and
+        with training on synthetic data."""
         changed = self._best != self._before
-        # Both inputs are opened anew, so that nothing of the search, such as a full cache, favours one of
-        # them.
+        # The inputs of both configurations are opened anew, so that nothing of the search, such as a full
+        # cache, favours one of them.
         self._best_input = self._meter.open(self._best.input_pipeline)
         synthetic = self._meter.open(None)
-        # Both configurations, with a first round that does not count, and the three inputs below.
+        # Two configurations, with a first round that does not count, and then the three ``inputs`` below.
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
         steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None

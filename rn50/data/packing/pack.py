@@ -38,14 +38,14 @@ from rn50.progress import Progress, silent
 PARTIAL = ".pack.partial"
 """Hidden folder, in the folder of the data set, of a packing that has not ended."""
 JOURNAL = "settings.json"
-"""File in that folder with the settings, boot and start of the packing."""
+"""File in the hidden folder with the settings of the packing, and the boot and the time in which it began."""
 FORMAT = 1
 """Version of the packed files. It is increased with every change after which the same images and seed give
 other files."""
 CHUNK = 64
 """Number of images of a task."""
 OVERHEAD_BYTES = 200
-"""Upper estimate of the bytes that all files hold about an image, without the image itself."""
+"""Upper estimate of the bytes that the written files hold about an image beyond the image itself."""
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
 """Size of the largest image that is packed. The other parts of its record are far smaller than 1 MiB."""
 GO_ON = "fix that, and the same command goes on where it stopped"
@@ -107,6 +107,7 @@ def pack(
     folder holds other data, and if the disk is full.
     """
     listed = scan(source, truth)
+    # ``listed.numbers`` are the numbers of classes, training images and validation images, by name.
     origin = {"source": str(source.resolve()), "seed": seed, "images": listed.fingerprint}
     settings = {"format": FORMAT, **origin, **listed.numbers}
     partial = folder / PARTIAL
@@ -139,7 +140,7 @@ def _is_packed(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> b
     since it was packed.
     """
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    # A packing that is whole and was interrupted while its files were moved to their final names.
+    # It is there if a whole packing was interrupted while its files were moved to their final names.
     record_being_moved = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
     written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
@@ -189,8 +190,8 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     began_ns = partial.stat().st_ctime_ns  # the file system may have a clock of its own
-    journal = {"settings": settings, "boot": _boot_id(), "began_ns": began_ns}
-    files.write(partial / JOURNAL, json.dumps(journal, indent=1) + "\n", files.ANY, GO_ON)
+    new_journal = {"settings": settings, "boot": _boot_id(), "began_ns": began_ns}
+    files.write(partial / JOURNAL, json.dumps(new_journal, indent=1) + "\n", files.ANY, GO_ON)
     return began_ns
 
 
@@ -214,13 +215,13 @@ def _pack_splits(
     with Processes(workers) as processes:
         for name, images in listed.images.items():
             image_of_record = order(len(images), seed, name).tolist()
-            done, offset = _resume(partial, name)
-            packed = (images[index] for index in image_of_record[:done])
-            _refuse_changed(packed, began_ns, listed.folder, partial)
+            done, end_of_done = _resume(partial, name)
+            packed_images = (images[index] for index in image_of_record[:done])
+            _refuse_changed(packed_images, began_ns, listed.folder, partial)
             progress(images_before + done, total)
             rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
             unpacked = [images[index] for index in image_of_record[done:]]
-            rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
+            rest = _Task(str(rec), end_of_done, str(listed.folder / name), done, unpacked)
             # ``records`` makes the .rec file and syncs it at the end; the worker processes write into it.
             with (
                 rec.open("ab") as records,
@@ -228,15 +229,17 @@ def _pack_splits(
                 tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
+                    index_lines, list_lines = [], []
                     # A record may be longer than assumed, so the offsets come from the sizes written.
-                    index_lines, entries, offset = [], [], task.offset
+                    offset = task.offset
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):
                         index_lines.append(f"{key}\t{offset}\n")
-                        entries.append(packing_list.Entry(image.label, sha256, image.path).line(key) + "\n")
+                        entry = packing_list.Entry(image.label, sha256, image.path)
+                        list_lines.append(f"{entry.line(key)}\n")
                         offset += size
                     # The lines follow their records, because ``_resume`` takes a line for a written record.
-                    for file, lines in ((list_file, entries), (index_file, index_lines)):
+                    for file, lines in ((list_file, list_lines), (index_file, index_lines)):
                         file.write("".join(lines))
                         file.flush()
                     progress(images_before + task.first + len(task.images), total)
@@ -250,7 +253,7 @@ def _resume(partial: Path, name: str) -> tuple[int, int]:
     rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
-    # The last element is empty, or a line without its end.
+    # The last piece, left out, is empty, or a line without its end.
     index_lines, list_lines = (path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv))
     # The last record is packed again, because its end is stored nowhere.
     done = max(0, min(len(index_lines), len(list_lines)) - 1)
@@ -307,7 +310,7 @@ def _write_records(task: _Task) -> _Written:
 
 
 def _read(path: str, size: int) -> bytes:
-    """Return the content of an image file that had ``size`` bytes when the folder was listed.
+    """Return the content of an image file, which had ``size`` bytes when the folder was listed.
 
     Raises UserError if the file is too large, cannot be read, has another size by now, or is not an image.
     """

@@ -11,9 +11,9 @@ A list has one line per image, in one of these forms, with or without a heading:
   order of the image names. An ILSVRC2012_ID is not an index of the sorted classes: the development kit's
   ``meta.mat``, in the same folder as the list, has the class of each ID.
 
-Nothing in a list says which form it has. So it is read in every way that is possible, and refused if two ways
-give an image different classes. A way consists of the column of the images, the column of the classes, and
-the meaning of the words in the column of the classes.
+Nothing in a list says which form it has. It is read in every way that is possible, and refused if two ways
+give an image different classes. A way consists of columns (those of the images and of the classes) and of a
+meaning of the words in the column of the classes.
 """
 
 import re
@@ -30,18 +30,18 @@ META = "meta.mat"
 _WORD = re.compile(r'[^\s,;"\ufeff]+')
 """A word of a list. Windows programs write U+FEFF before the first word of a file."""
 _LARGEST_ORDER = 1 << 20
-"""Limit in bytes of a list of the classes; a list of 1000 WordNet IDs takes 10 kB."""
+"""Size in bytes from which a file is not read as a list of the classes; 1000 WordNet IDs take 10 kB."""
 _FROM_0, _FROM_1, _BY_ID = "counted from 0", "counted from 1", "by ILSVRC2012_ID"
-"""Names of meanings: a word is the index of a class, the index plus 1, or an ILSVRC2012_ID."""
+"""Names of meanings of a word: the index of a class, the index plus 1, or an ILSVRC2012_ID."""
 _SURE = "sort the images into class folders, or give a list with the name and the class of each image"
 
 Lines = list[tuple[int, list[str]]]
 """The number of each line, from 1, and its words."""
 Columns = tuple[str, int, Sequence[str]]
-"""A way to read the columns: its name, the position of the column of the classes, and the image of each
-line."""
+"""Columns as they may be meant: their name, the position of the column of the classes, and the image of each
+line ("" if the line names none)."""
 Meanings = dict[str, dict[str, int]]
-"""Ways to read a word as a class: name of the meaning -> word -> label."""
+"""Name of a meaning -> word -> label."""
 
 
 def find(source: Path) -> Path | None:
@@ -57,49 +57,47 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     ``names`` are the sorted file names of the images, ``classes`` the sorted class names, and ``source`` is
     the folder with ``train`` and ``val``. Raises UserError if the list does not give each image one class.
     """
+    # A word names an image with or without its suffix.
     name_of_word = {Path(name).stem: name for name in names} | {name: name for name in names}
     meanings = dict(_meanings(path, classes, source))
     vocabulary = {*name_of_word, *(word for labels in meanings.values() for word in labels)}
-    numbered_lines = enumerate(map(_WORD.findall, read_lines(path)), 1)
-    lines = [(number, words) for number, words in numbered_lines if words]
-    if len(lines) == len(names) + 1 and vocabulary.isdisjoint(lines[0][1]):
-        del lines[0]  # the heading
-    if not lines:
-        raise UserError(path, "empty", "give a list with a line for each validation image")
-    if len(lines) != len(names):
-        problem = f"has {len(lines):,} lines, and the validation folder {len(names):,} images"
-        raise UserError(path, problem, "extract the archive again, or give the list that belongs to it")
+    lines = _lines(path, len(names), vocabulary)
+    # First find the columns. A list of one word a line has classes alone, in the order of the image names,
+    # which are sorted either as text or by the numbers in them.
     words_per_line = {len(words) for _, words in lines}
     columns: list[Columns] = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
     if words_per_line != {1}:
-        # (column of the images, column of the classes). A line may have more words, but if the image does not
-        # come first, it is the last word of every line.
+        # (column of the images, column of the classes). If the image comes first, more words may follow;
+        # else it is the last word of every line.
         pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or words_per_line == {pair[0] + 1}]
         columns = [_named_columns(lines, *pair, name_of_word) for pair in pairs]
+    # Then collect the readings: combine the columns that name every image with the meanings that have a label
+    # for every line.
+    is_official = words_per_line == {1} and _BY_ID in meanings
     readings: list[tuple[str, dict[str, int]]] = []  # name of the way, and file name -> label
-    class_words: list[str] = []  # of the last columns that name every image; empty: none do
+    class_words: list[str] = []  # of the last columns that name every image; empty: no columns do
     for columns_name, column, images in columns:
-        # Only columns that name every image are read. There are as many lines as images: each is named once.
+        # There are as many lines as images, so that each image is named once.
         if set(images) == set(names):
-            # The class is the whole end of the line, if its name has spaces, or else the first word of the
-            # end. MXNet's .lst has 65.000000 for 65.
+            # The class is the whole end of the line, if that is a class whose name has spaces, or else the
+            # first word of the end. MXNet's .lst has 65.000000 for 65.
             ends = (" ".join(words[column:]) for _, words in lines)
             class_words = [end if end in vocabulary else re.sub(r"\.0*$", "", end.split()[0]) for end in ends]
             for meaning, labels in meanings.items():
-                # The official list, in one folder with meta.mat, has IDs and nothing else.
-                is_possible = meaning != _FROM_1 or words_per_line != {1} or _BY_ID not in meanings
-                # A meaning counts if every line has a word that it knows.
-                if is_possible and labels.keys() >= set(class_words):
+                # The numbers in the official list are IDs, not indices plus 1.
+                is_excluded = is_official and meaning == _FROM_1
+                if labels.keys() >= set(class_words) and not is_excluded:
                     line_labels = [labels[word] for word in class_words]
                     readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
-    # Nothing says in which order the classes are counted if the list counts them from 1 or names no image.
+    # At last choose a reading. Indices mean the sorted classes for certain only if they are counted from 0
+    # and stand beside image names: others may count the classes in another order.
     uncertain = (_FROM_1, _FROM_0) if words_per_line == {1} else (_FROM_1,)
     if all(way.startswith(uncertain) for way, _ in readings):
         if not class_words:
             raise _no_image(path, lines, columns)
         raise _no_class(path, lines, class_words, meanings)
     way, truth = readings[0]
-    # Readings that give every image the same class are no contradiction.
+    # Further readings must give every image the same class.
     for other_way, other_truth in readings[1:]:
         if name := next((name for name in names if truth[name] != other_truth[name]), ""):
             first, second = classes[truth[name]], classes[other_truth[name]]
@@ -108,18 +106,33 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     return truth
 
 
+def _lines(path: Path, count: int, vocabulary: set[str]) -> Lines:
+    """Return the lines of the list ``path`` that have words, without a heading. Raises UserError unless there
+    are ``count`` lines. A heading has no word of ``vocabulary``, the words for images and classes."""
+    numbered_lines = enumerate(map(_WORD.findall, read_lines(path)), 1)
+    lines = [(number, words) for number, words in numbered_lines if words]
+    if len(lines) == count + 1 and vocabulary.isdisjoint(lines[0][1]):
+        del lines[0]  # the heading
+    if not lines:
+        raise UserError(path, "empty", "give a list with a line for each validation image")
+    if len(lines) != count:
+        problem = f"has {len(lines):,} lines, and the validation folder {count:,} images"
+        raise UserError(path, problem, "extract the archive again, or give the list that belongs to it")
+    return lines
+
+
 def _named_columns(lines: Lines, image_column: int, class_column: int, names: Mapping[str, str]) -> Columns:
-    """Return the way to read lines that name the image in ``image_column``. The image of a line that names
-    none is "". ``names`` maps file names, with and without their suffix, to file names."""
-    # A line of one word names no image: it is a class alone.
+    """Return the columns of lines that name the image in ``image_column``. ``names`` maps file names, with
+    and without their suffix, to file names."""
+    # A line of one word names no image, because the word is a class.
     paths = (Path(words[image_column] if image_column < len(words) > 1 else "") for _, words in lines)
     images = [names.get(path.name) or names.get(path.stem, "") for path in paths]
     return f", column {class_column + 1}", class_column, images
 
 
 def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield each way in which the words of the list ``path`` may denote classes: its name, and word ->
-    label."""
+    """Yield each meaning that the words of the list ``path`` may have: its name, and word -> label.
+    ``source`` is the folder with ``train`` and ``val``."""
     labels = {name: label for label, name in enumerate(classes)}
     yield "by name", labels
     yield _FROM_0, {str(label): label for label in labels.values()}
@@ -138,9 +151,9 @@ def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tupl
 def _no_image(path: Path, lines: Lines, columns: list[Columns]) -> UserError:
     """Return the error for a list that does not name every image once. It quotes the first line that names no
     image, or an image that an earlier line names."""
-    # The columns that were meant are those with an image in the first line.
+    # The first columns with an image in the first line are taken for those that were meant.
     images = next((images for _, _, images in columns if images[0]), columns[0][2])
-    # Image -> index of the first line that names it; an earlier line replaces a later one.
+    # Image -> index of the first line that names it: in reversed order, an earlier line replaces a later one.
     first_line = {name: position for position, name in reversed([*enumerate(images)])}
     wrong_lines = [line for i, line in enumerate(lines) if not images[i] or first_line[images[i]] < i]
     number, words = (wrong_lines or lines)[0]
@@ -155,7 +168,7 @@ def _no_class(path: Path, lines: Lines, class_words: list[str], meanings: Meanin
         remedy = f"put the development kit's {META} beside it, or give a list with the class of each image"
         return UserError(path, "has ILSVRC2012_IDs, which are not labels", remedy)
     class_of_id = _classes_by_id(path)
-    # Names of classes, and IDs if there is a meta.mat, else indices.
+    # Names of classes; besides, IDs if there is a meta.mat, else indices.
     allowed = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
     for (number, _), word in zip(lines, class_words, strict=True):
         if word not in allowed:  # an ID is reported as the name of its class

@@ -45,19 +45,20 @@ class Spread:
     accelerator = 0.7
     """Between accelerators."""
     trend = 0.1
-    """Slope per octave of batch size or of accelerators, of a straight line that all accelerators share."""
+    """Slope of a straight line that all accelerators share, per octave of batch size or of the number of
+    accelerators."""
     bends = 0.2
-    """Deviations from the straight line that all accelerators share."""
+    """Deviations from this line that all accelerators share."""
     own_bends = 0.1
-    """Deviations from the straight line of a single accelerator."""
+    """Further deviations, which each accelerator has for itself."""
     octaves = 2.0
-    """Length scale of both deviations, in octaves; no standard deviation."""
+    """Length scale of both kinds of deviations, in octaves; no standard deviation."""
     system = 0.04
     """Between systems that differ only in their maker, where accelerators are on boards."""
     card = 0.065
     """As ``system``, where accelerators are cards, which makers cool and connect in more ways than boards."""
     measured = 0.02
-    """Standard deviation of a user's measurement."""
+    """Error of a user's measurement."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +96,23 @@ class ThroughputModel:
         usable = [(result, rate) for result, rate in closed if rate]
         self.points = [conditions(result) for result, _ in usable] + ([measured[0]] if measured else [])
         self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
+        """(accelerator, system) of the published results that are used."""
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._measured = measured
-        # A measured rate comes last, and has no part in the mean.
+        # The measured rate, if there is one, is the last element, and has no part in the mean.
         self._mean = float(rates[: len(usable)].mean())
         self._data = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
         covariance = self._covariance(self._data, self._data)
-        variances = np.where(self._data.planned, Spread.measured, self._makers(self._data)) ** 2
-        noise = variances  # variance of each rate, which the iterations widen for outliers
+        variances = np.where(self._data.planned, Spread.measured, self._between_makers(self._data)) ** 2
+        noise = variances  # the variance of each rate around the process, which grows for outliers
         for _ in range(_ROUNDS):
-            self._precision = np.linalg.inv(covariance + np.diag(noise))  # inverse of the covariance
+            self._precision = np.linalg.inv(covariance + np.diag(noise))  # the inverse of the covariance
             self._weights = self._precision @ (rates - self._mean)
-            # Expected squared deviation of a published rate: its squared residual plus the variance of the
-            # process at this point.
+            # Expected squared deviation of each rate from the process: the square of its residual, noise *
+            # weight, plus the posterior variance of the process there, noise - noise**2 * precision.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
-            # Student's t: the further off a rate is, the larger its variance; without deviation it is 4/5.
+            # Student's t: the larger the deviation of a rate, the larger its variance. Without deviation the
+            # factor is 4/5.
             widening = (DEGREES_OF_FREEDOM + squared / variances) / (DEGREES_OF_FREEDOM + 1)
             noise = np.where(self._data.planned, variances, variances * widening)
 
@@ -129,14 +132,15 @@ class ThroughputModel:
             logarithm = math.log(self._measured[1])
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
-    def _makers(self, points: "_Features") -> "np.ndarray[Any, Any]":
+    def _between_makers(self, points: "_Features") -> "np.ndarray[Any, Any]":
         """Return the standard deviation between makers for the accelerator of each point. Shape (points,)."""
         return np.where([chips.is_card(name) for name in points.names], Spread.card, Spread.system)
 
     def _deviation(self, points: "_Features") -> "np.ndarray[Any, Any] | float":
-        """Return by how much the system to plan may differ from similar systems, the same factor at all its
-        points. A system that was measured may differ by any factor, another one as much as makers differ."""
-        return Spread.accelerator if self._measured else self._makers(points)
+        """Return the standard deviation of the factor by which the system to plan differs from similar
+        systems, the same at all its points. If the system was measured, the factor may be as large as between
+        accelerators, because the measurement tells it; else as large as between makers."""
+        return Spread.accelerator if self._measured else self._between_makers(points)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
@@ -148,6 +152,7 @@ class ThroughputModel:
             Spread.accelerator**2 * same
             + Spread.trend**2 * trend
             + (Spread.bends**2 + Spread.own_bends**2 * same) * nearness
+            # The factor of the system to plan is common to all points of this system.
             + np.multiply.outer(a.planned * self._deviation(a), b.planned * self._deviation(b))
         )
 
@@ -159,8 +164,8 @@ class _Features:
     names: "np.ndarray[Any, Any]"
     """Names of the accelerators."""
     octaves: tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
-    """Factors of two of the number of accelerators above 8, and of the batch per accelerator above 256. Most
-    results are near 8 and 256."""
+    """Octaves (factors of two) by which the number of accelerators is above 8, and the batch size of an
+    accelerator above 256. Most results are near 8 and 256."""
     planned: "np.ndarray[Any, Any]"
     """True for a point of the system to plan, which was measured or is to be predicted."""
 
@@ -185,8 +190,9 @@ def conditions(result: PublishedResult) -> Conditions:
 
 
 def training_rate(result: PublishedResult) -> float | None:
-    """Return the images/s of each accelerator while training, which means without the time of evaluations and
-    start-up, which ``images_per_second_per_accelerator`` includes. None: the table lacks a value for it."""
+    """Return the images/s of each accelerator while training; None if the table of results lacks a value for
+    it. The table's ``images_per_second_per_accelerator`` is lower, because it also counts the time of
+    evaluations and start-up."""
     speed, number = result.images_per_second_per_accelerator, result.accelerators
     duration = result.olympic_minutes
     if not (speed and number and duration and result.recipe.global_batch_size and result.accelerator_model):

@@ -8,7 +8,6 @@ which are programs that take seconds for each log.
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
 
-import itertools
 import json
 import math
 import pathlib
@@ -36,11 +35,12 @@ _LOGGED = (
     *("train_samples", "eval_samples", *rules.PARALLELISM),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
-"""Log keys whose values have to be equal in all runs of a result. Keys of optimizers (``_OPTIMIZER_KEY``) are
-such keys, too. A hyperparameter without log keys has its ``end``, under which ``_logged`` enters it."""
+"""Log keys whose values have to be equal in all runs of a result, beside those of ``_OPTIMIZER_KEY``.
+``row.keys`` has the log keys of a hyperparameter, one for each optimizer. Label smoothing has no log key: its
+``row.end``, "label_smoothing", is the name under which ``_logged`` enters it."""
 _OPTIMIZER_KEY = re.compile(r"(lars|sgd|opt)_.*")
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
-"""Regular expression for the names of packages that compute: their versions may change a result."""
+"""Regular expression for the names of the packages that compute, whose versions may change a result."""
 MODEL_NAMES = ("host_processor_model_name", "accelerator_model_name")
 """Fields of the machine that have to be equal in all runs of a result. Other fields of the machine may differ
 if the user's file of details has them."""
@@ -102,7 +102,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
     """Judge the runs of a result by one or several rulesets. ``accelerators`` is their number according to
     the description of the system; None if there is no description."""
     chosen = median_set(runs)
-    # Only the runs that make the score count: a miss among further runs is a warning.
+    # One of the runs that make the score may miss the target. A miss of a further run is only a warning.
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
     findings: list[Finding] = []
     for run in runs:
@@ -115,7 +115,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
         if not run.converged:
             severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
             run_findings.append(_missed(run.log, severity))
-            # The one run that may miss the target may lack its end.
+            # If it is the one that may miss the target, it may also lack its end.
             if missed == [run.log.path] and len(runs) > 1:
                 lenient = {log_rules.ENDS: WARNING}
                 run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
@@ -129,7 +129,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
 def _missed(log: ResultLog, severity: str) -> Finding:
     """Return the finding on a run that did not converge."""
     best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
-    line, remedy = None, "if there are more, run again"
+    line = None
     if best is None:
         message = f"the run missed the target: no evaluation is at {log.target}"
     elif log.reached or math.isinf(log.target):  # infinity: a run with TARGET=none
@@ -139,7 +139,7 @@ def _missed(log: ResultLog, severity: str) -> Finding:
         line = next((event.line for event in events if event.value == best.accuracy), None)
         message = f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
         message += f"{best.epoch:g}, and the target {log.target}"
-    return finding(log, line, rules.ONE_MAY_MISS, message, remedy, severity)
+    return finding(log, line, rules.ONE_MAY_MISS, message, "if there are more, run again", severity)
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -162,19 +162,19 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield a finding for each run with an epoch whose order of samples is that of an earlier epoch, of this
-    run or another: for the first such epoch."""
+    """Yield a finding on the first epoch of each run whose order of samples is that of an earlier epoch, of
+    the same run or of a run before it. Only logs of rn50 have the order, as a hash."""
     rule, remedy = "each epoch has its own order of the samples", "shuffle by the seed and the epoch"
-    seen: dict[str, str] = {}
+    place_of_order: dict[str, str] = {}
     for log in (run.log for run in runs):
-        for event in log.by_key.get("tracked_stats", ()):
-            order = json.dumps(event.metadata.get(SAMPLE_ORDER))  # a hash, which only our logs have
-            place = f"{log.path.name}:{event.line}"
-            # ``setdefault`` stores the place of a new order, and returns the earlier place of a known one.
-            if SAMPLE_ORDER in event.metadata and seen.setdefault(order, place) != place:
-                message = f"the order of the samples is that of {seen[order]} too"
+        events = log.by_key.get("tracked_stats", ())
+        for event in (event for event in events if SAMPLE_ORDER in event.metadata):
+            order = json.dumps(event.metadata[SAMPLE_ORDER])  # a stranger's log may have any JSON value
+            if order in place_of_order:
+                message = f"the order of the samples is that of {place_of_order[order]} too"
                 yield finding(log, event.line, rule, message, remedy)
                 break
+            place_of_order[order] = f"{log.path.name}:{event.line}"
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -183,16 +183,21 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
         texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in alike(log, other))
-        yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(texts, 1))
+        if first_text := next(texts, ""):
+            yield finding(log, None, rule, first_text, remedy)
 
 
 def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
-    """Yield phrases on what two logs share that no two separate runs share: accuracies, or the times of their
-    events, up to a shift and a factor. A phrase goes on with "those of" the other log. Equal accuracies count
-    only once, because a run that learns nothing has the same accuracy after every epoch."""
-    accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
-    same = len({first.accuracy for first, second in accuracies if first.accuracy == second.accuracy})
-    if same >= _TOO_SHORT and 2 * same > len(accuracies):  # more than half of them
+    """Yield phrases on what two logs share that two separate runs would not share: accuracies, or the times
+    of their events after a shift and a scaling. The caller completes a phrase by "those of" and a name.
+
+    Equal accuracies count only once, because a run that learns nothing has the same accuracy after every
+    epoch.
+    """
+    # Evaluation by evaluation, as far as the shorter log goes.
+    pairs = list(zip(log.evaluations, other.evaluations, strict=False))
+    same = len({first.accuracy for first, second in pairs if first.accuracy == second.accuracy})
+    if same >= _TOO_SHORT and 2 * same > len(pairs):  # more than half of them
         yield f"{same} of its {len(log.evaluations)} accuracies are"
     keys, times = _clock_events(log)
     other_keys, other_times = _clock_events(other)
@@ -209,8 +214,8 @@ def _clock_events(log: ResultLog) -> tuple[list[str], list[int]]:
 
 
 def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield findings on settings that differ between the runs: one finding on the logs, one on the sidecar
-    files."""
+    """Yield at most two findings on settings that differ between the runs: on those in the logs, and on those
+    in the sidecar files."""
     rule = "the runs of a result are of one configuration"
     remedy = "make all of them with one, or leave out the others"
     logged = [_logged(run.log) for run in runs]

@@ -1,14 +1,14 @@
-"""Read the assignments of a shell file without a shell. Nothing in the file is run, so nothing in it can do
-harm. ``Document`` reads every configuration file with ``read``, also files of strangers.
+"""Read the assignments of a shell file without a shell: ``read``. Nothing in the file is run, so that a file
+from a stranger can do no harm. ``settings/document.py`` reads every configuration file with it.
 
 The reader understands assignments, ``export``, ``source`` of a file in the same folder or below, quotes,
 variables with their defaults, integer arithmetic and comments, as bash would read them in an empty
-environment. Every other statement is not read: it is listed in ``not_read``, and reading goes on behind it
-unless it is one of ``_ENDS``. A variable that such a statement may have changed is in doubt: it has no value
-until it is assigned again.
+environment. Any other statement is listed in ``not_read``, and reading goes on behind it; behind a function,
+a here-document or a command of ``_ENDS`` it does not go on. A variable that a statement of ``not_read`` may
+have changed is in doubt: it has no value until it is assigned again.
 
-``_Reader`` follows statement after statement; the regular expressions before it say what it understands, and
-what an unread statement may set.
+``_Reader`` follows statement after statement. The regular expressions before it say what it understands, and
+which variables a statement of ``not_read`` may set.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
@@ -47,7 +47,8 @@ _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
 """Variable without braces."""
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
-"""Characters that mean themselves; the key is True within double quotes, False outside of quotes."""
+"""Characters that mean themselves. The key is True within double quotes, False outside of quotes, where a
+``{`` may begin a list, as in ``a{b,c}``, which is not read."""
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
 """Quotes in a default that itself stands within double quotes. Bash removes more of them than this reader
 would, so such a default is not read."""
@@ -63,11 +64,11 @@ slash. Examples: ``$(dirname $BASH_SOURCE)/``, ``$(cd $(dirname ${BASH_SOURCE[0]
 ``${BASH_SOURCE%/*}/``."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
 """Relative path without ``..``, which stays in its folder or below: ``common.sh``, ``parts/lars.sh``."""
-_ELSEWHERE = re.compile(
+_SHELLS_OWN = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
 )
-"""Variables that a shell sets itself, on every machine or every time to another value."""
+"""Names of variables that a shell has without any file, with values that differ between machines or runs."""
 # What a statement that is not read may set:
 _SETS = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=|\{([A-Za-z_]\w*):?=")
 """Name that the statement assigns: ``X=``, an element of an array, ``X[1]+=``, or a default, ``${X:=``."""
@@ -81,7 +82,8 @@ _SETS_ANYTHING = re.compile(
 )
 """Command that may set any variable, because its text is only known when it runs: ``$COMMAND``,
 ``export $NAME=1``, ``eval ...``, ``source FILE``, ``. FILE``."""
-# Where a command begins; variables before its name, as in ``LR=2 python``; its name, perhaps with a folder.
+# Its three parts: where a command begins; variables before its name, as in ``LR=2 python``; its name, perhaps
+# with a folder.
 _STARTS = re.compile(
     r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
     r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|\w*run|sbatch|salloc|mpiexec|ssh|accelerate"
@@ -177,9 +179,8 @@ class _Reader:
         self.result.files.append(path)
         self._open.append(path)
         for statement in statements(text):
-            trouble = self._end or statement.trouble
             try:
-                if trouble:
+                if trouble := self._end or statement.trouble:
                     raise NotPlainError(trouble)
                 if statement.tokens == ("return",):
                     self._note(statement, "ends the file; what follows is not read")
@@ -190,14 +191,15 @@ class _Reader:
         self._open.pop()
 
     def _note(self, statement: Statement, reason: str) -> str:
-        """List a statement in ``not_read``. Return its file, line and ``reason`` in words."""
+        """List a statement in ``not_read``. Return its file and line, and ``reason``, as one text."""
         beginning = excerpt(" ".join(statement.text.split()), 60)
         note = NotRead(self._open[-1], statement.line, beginning, reason)
         self.result.not_read.append(note)
         return f"{note.file.name}:{note.line} {reason}"
 
     def _doubt(self, statement: Statement, reason: str) -> None:
-        """List a statement that is not read, and put in doubt the variables that it may set."""
+        """List a statement that is not read, for this ``reason``, and put the variables that it may set in
+        doubt. If it is a command of ``_STARTS``, or ends the reading, record that too."""
         doubt = self._note(statement, reason)
         text = statement.text
         started = _STARTS.search(re.sub(r"(?<!\S)#.*", "", text))  # without comments
@@ -205,12 +207,12 @@ class _Reader:
             line = statement.line + started.string.count("\n", 0, started.start(1))
             problem = f"runs {excerpt(started[1])}, so it is a script and no configuration"
             self.result.starts = f"{self._open[-1]}:{line}", problem
-        # The variables that the statement may set: each is in doubt, and reads of it are refused.
+        # The variables that the statement may set.
         names = {name for pair in _SETS.findall(text) for name in pair if name}
         if _SETS_ITS_WORDS.search(text):
             names |= set(re.findall(r"[A-Za-z_]\w*", text))
+        # Without quotes and backslashes, e'v'al is found too.
         if _SETS_ANYTHING.search(re.sub(r"[\\'\"]", "", text)):
-            # Without their quotes and backslashes, e'v'al is found too.
             names |= set(self.result.values)
             self.result.anything = doubt
         tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
@@ -219,9 +221,8 @@ class _Reader:
         # A statement without an end has no tokens.
         ends = not tokens or has_here_document or defines_function or _ENDS.intersection(tokens)
         if ends and not self._end:
-            self._end = (
-                f"follows line {statement.line} of {self._open[-1].name}, behind which nothing is read"
-            )
+            place = f"line {statement.line} of {self._open[-1].name}"
+            self._end = f"follows {place}, behind which nothing is read"
         for name in names:
             self.result.values.pop(name, None)
             self.result.doubtful[name] = doubt
@@ -250,27 +251,31 @@ class _Reader:
             raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _set(self, name: str, value: str) -> None:
+        """Give a variable a value, which is not in doubt."""
         self.result.values[name] = value
         self.result.doubtful.pop(name, None)
 
     def _assigned(self, word: str) -> tuple[str, str]:
-        """Return the name and value that a word, NAME=TEXT or NAME+=TEXT, assigns."""
+        """Return the name and value that a word, NAME=TEXT or NAME+=TEXT, assigns. ``+=`` appends the text to
+        the variable."""
         name, append, raw = re.split(r"(\+?)=", word, maxsplit=1)
         if raw.startswith("~") or ":~" in raw:
             raise NotPlainError("takes somebody's home directory (~)")
-        return name, (append and self._value_of(name) or "") + self._expand(raw)
+        old_value = self._value_of(name) if append else None
+        return name, (old_value or "") + self._expand(raw)
 
     def _source(self, statement: Statement, word: str) -> None:
         """Read the file that a statement sources; ``word`` is its argument."""
-        plain = re.sub("['\"]", "", word)
-        here = _HERE.match(plain)
-        # A word with a $ fails the next test, unless it begins with the folder of this file.
-        name = word if "$" in word else shlex.split(word)[0]
-        if here:
-            name = plain[here.end() :]
+        unquoted = re.sub("['\"]", "", word)
+        if here := _HERE.match(unquoted):
+            folder, name = self._open[-1].parent, unquoted[here.end() :]
+        else:
+            # The path begins in the folder of the first file. A word with a $ fails the next test as it is.
+            folder = self._open[0].parent
+            name = word if "$" in word else shlex.split(word)[0]
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
-        path = (self._open[-1] if here else self._open[0]).parent / name
+        path = folder / name
         if not (self._is_written and os.path.exists(path)):
             problem = f"sources {excerpt(name)}, which is not there"
             raise UserError(f"{self._open[-1]}:{statement.line}", problem, "put it beside the file")
@@ -290,36 +295,38 @@ class _Reader:
             return self.result.values[name]
         if doubt := self.result.doubtful.get(name, self.result.anything):
             raise NotPlainError(f"takes {name}, which is in doubt ({doubt})"[:200])
-        if _ELSEWHERE.fullmatch(name):
+        if _SHELLS_OWN.fullmatch(name):
             raise NotPlainError(f"takes {name}, which is different everywhere")
         return None
 
     def _expand(self, raw: str, in_quotes: bool = False, depth: int = 0) -> str:
-        """Return the text that ``raw``, a word or a part of one, stands for. Raises NotPlainError if only a
+        """Return the text that ``raw``, a word or a part of one, stands for. ``in_quotes``: it stands within
+        double quotes. ``depth`` counts the quotes and defaults around it. Raises NotPlainError if only a
         shell could tell."""
         if depth > _DEEPEST:
             raise NotPlainError("variables too deep in one another")
         text, i = "", 0
         while i < len(raw):
-            plain, name = _PLAIN[in_quotes].match(raw, i), _NAME.match(raw, i)
-            if plain:
-                text, i = text + plain[0], plain.end()
-            elif name:
-                text, i = text + (self._value_of(name[1]) or ""), name.end()
+            if plain := _PLAIN[in_quotes].match(raw, i):
+                expanded, end = plain[0], plain.end()
+            elif variable := _NAME.match(raw, i):
+                expanded, end = self._value_of(variable[1]) or "", variable.end()
             else:
-                start, i = i, after(raw, i)
-                text += self._piece(raw[start:i], raw[i : i + 1], in_quotes, depth + 1)
+                end = after(raw, i)
+                expanded = self._piece(raw[i:end], raw[end : end + 1], in_quotes, depth + 1)
+            text, i = text + expanded, end
             if len(text) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
         return text
 
     def _piece(self, piece: str, following: str, in_quotes: bool, depth: int) -> str:
-        """Return the text of a quote, an escape, a substitution or a special character. ``following`` is the
-        next character, empty at the end."""
+        """Return the text that ``piece``, a quote, an escape, a substitution or a special character, stands
+        for. ``following`` is the character behind it, empty at the end."""
+        # In this function ``tuple`` makes a set of characters that does not contain the empty text.
         if piece.startswith("\\"):
-            if piece[1:] == "\n":
+            if piece[1:] == "\n":  # the word goes on in the next line
                 return ""
-            # Within double quotes a backslash before any other character stays.
+            # Within double quotes a backslash stays, unless it is before one of these characters.
             return piece if in_quotes and piece[1:] not in tuple('$`"\\') else piece[1:]
         if piece.startswith("'"):
             return piece[1:-1]
@@ -330,13 +337,15 @@ class _Reader:
             return str(arithmetic.evaluate(expression, lambda name: self._value_of(name) or ""))
         if piece.startswith("${"):
             return self._parameter(piece[2:-1], in_quotes, depth)
+        # A $ means itself, unless it and the next character are a special variable, as $1 and $?, or $"...".
         if piece == "$" and following not in tuple('0123456789@*#?$!-"'):
             return piece
         raise NotPlainError(f"has {piece}{following}, which is not read"[:80])
 
     def _parameter(self, inside: str, in_quotes: bool, depth: int) -> str:
-        """Return the text of ``${inside}``: a variable, with or without a default (``-``) or an alternative
-        (``+``)."""
+        """Return the text of ``${inside}``: a variable, ``NAME``, perhaps with a default for one that is not
+        set, ``NAME-other``, or with a text in place of one that is set, ``NAME+other``. After a colon, as in
+        ``NAME:-other``, an empty variable counts as not set."""
         match = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-+])(.*))?", inside, re.DOTALL)
         if not match:
             raise NotPlainError(f"has ${{{inside}}}, which is not read"[:80])
@@ -349,6 +358,7 @@ class _Reader:
             return ""
         if other.startswith("~") and not in_quotes:
             raise NotPlainError("takes somebody's home directory (~)")
+        # Escaped quotes do not count.
         if in_quotes and _QUOTES_WITHIN.search(re.sub(r"\\[^}]", "", other)):
             raise NotPlainError(f"has quotes within quotes: ${{{inside}}}"[:80])
         return self._expand(other, in_quotes, depth)
