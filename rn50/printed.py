@@ -46,7 +46,8 @@ Share = Annotated[float, Decimals(6)]
 
 
 class _Path:
-    """Stand-in for a record: ``_Path().rate.unit`` remembers the path ("rate", "unit")."""
+    """Stand-in for a record, which records the attributes that a function takes: ``_Path().rate.unit`` has
+    the path ("rate", "unit")."""
 
     def __init__(self, *names: str):
         self._names = names
@@ -56,7 +57,7 @@ class _Path:
 
 
 _CHOSEN: dict[type, tuple[Callable[[Any], Any], ...]] = {}
-"""Class for which ``prints`` was called -> the functions that take the printed attributes."""
+"""Class for which ``prints`` was called -> the functions that choose its printed attributes."""
 
 
 def prints(record: type[T], *chosen: Callable[[T], Any]) -> None:
@@ -71,16 +72,17 @@ def prints(record: type[T], *chosen: Callable[[T], Any]) -> None:
     _CHOSEN[record] = chosen
 
 
-def is_record(kind: Any) -> bool:
-    """Return whether a type is a dataclass, a NamedTuple, or a class for which ``prints`` was called."""
-    if not isinstance(kind, type):
+def is_record(hint: Any) -> bool:
+    """Return whether a type is a dataclass, a NamedTuple (which has ``_fields``), or a class for which
+    ``prints`` was called."""
+    if not isinstance(hint, type):
         return False
-    return kind in _CHOSEN or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return hint in _CHOSEN or dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")
 
 
-def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types that a union has; for any other type that type."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+def members(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a union consists of; for any other type a tuple of this type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 @functools.cache
@@ -89,7 +91,7 @@ def paths(record: type) -> dict[str, tuple[str, ...]]:
     attributes that lead to the value: ("rate", "unit") to ``record.rate.unit``."""
     chosen: dict[str, _Path] = {}
     for choose in _CHOSEN.get(record, ()):
-        values = choose(_Path())
+        values = choose(_Path())  # one path, a tuple of paths and dictionaries, or a dictionary
         for value in values if isinstance(values, tuple) else (values,):
             # An attribute without a key has the last name of its path: ``r.rate.unit`` is printed as "unit".
             chosen.update(value if isinstance(value, dict) else {value._names[-1]: value})
@@ -135,7 +137,8 @@ def as_json(value: Any) -> Any:
         target = plain
         for outer_name in outer_names:
             target = target.setdefault(outer_name, {})
-        # Follow the path to the value. It ends at an attribute that is None.
+        # Follow the path to the value; if an attribute on the way is None, that is the value. The marks are
+        # those of the last attribute.
         member = value
         member_marks: tuple[Any, ...] = ()
         for attribute in path:

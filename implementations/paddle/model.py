@@ -209,9 +209,8 @@ def training_loss(
 ) -> paddle.Tensor:
     """Return the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
     classes``, where e is ``label_smoothing``."""
-    losses = functional.cross_entropy(
-        network(images), labels, reduction="none", label_smoothing=label_smoothing
-    )
+    logits = network(images)
+    losses = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=label_smoothing)
     return losses.reshape([-1])
 
 

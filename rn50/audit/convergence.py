@@ -22,14 +22,14 @@ NEAR_OCTAVES = 0.25
 """Standard deviation, in octaves of batch size, of the normal curve by which known runs are weighted. It is
 that of ``rn50 plan``."""
 FEWEST_KNOWN = 20
-"""Smallest sum of the weights of known runs with which a set is compared."""
+"""If the weights of the known runs have a smaller sum, too little is known for a comparison."""
 DRAWS = 10_000
 """Sets drawn at random from the known runs."""
 TOO_GOOD = 1e-3
-"""Probability of as few epochs below which a set may stand out."""
+"""A set may stand out if sets drawn from the known runs have as few epochs with a smaller probability."""
 EARLIER = rules.EVAL_PERIOD_EPOCHS / 4
-"""Epochs by which the mean of such a set must also be below the reference: results of different makers differ
-by less."""
+"""A set stands out only if its mean is also below the reference by at least so many epochs: results of
+different makers differ by less."""
 TIE = 0.5
 """Epochs by which means may differ by chance, because the reference at a batch size is interpolated."""
 MOST_MADE = 100
@@ -44,8 +44,8 @@ with infinity for a run that missed the target; and their probabilities."""
 
 
 def epochs(runs: RunSet) -> Evidence | None:
-    """Test "epochs": ask how probable so few epochs are among known runs, and of how many runs they would be
-    the best. None for fewer than three runs."""
+    """Test "epochs": how probable so few epochs are among known runs and, if a set stands out, of how many
+    runs its runs would be the best. Return None for fewer than three runs."""
     batch_size = runs.batch_size
     reached = [log.reached.epoch for log in runs.logs if log.reached]
     logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
@@ -61,8 +61,8 @@ def epochs(runs: RunSet) -> Evidence | None:
         return not_tested("epochs", "fewer than 3 runs reached the target" if population else little)
     # The statistic: mean epochs less those of the reference, so that a negative one is better.
     mean = float(np.mean(reached)) - reference.interpolated(batch_size).mean
-    means = _drawn(population, (DRAWS, len(reached))).mean(1)
-    p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)  # so many draws show no smaller p
+    drawn_means = _drawn(population, (DRAWS, len(reached))).mean(1)
+    p = max(float((drawn_means <= mean + TIE).mean()), 1 / DRAWS)  # so many draws show no smaller p
     text = f"{np.mean(reached):.1f} epochs on average"
     if p > 0.05:
         return Evidence("epochs", False, f"{text}, as known runs at this batch", mean, p)
@@ -90,7 +90,7 @@ def _explained(population: _Population, mean: float, count: int) -> str:
 
 
 def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | None:
-    """Return the known runs near a batch size, without ``runs``; None if there are fewer than
+    """Return the known runs near a batch size, without ``runs``; None if their weights have a sum below
     ``FEWEST_KNOWN``."""
     by_size: list[tuple[int, Sequence[float | None]]] = []  # (batch size, epochs of each run)
     for result in published.distinct(optimizer):
@@ -110,25 +110,27 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
 
 
 def _drawn(population: _Population, shape: tuple[int, int]) -> Any:
-    """Return an array of differences from the reference, drawn at random."""
+    """Return an array of this ``shape``: differences from the reference, drawn from a population."""
     return np.random.default_rng(0).choice(population[0], shape, p=population[1])
 
 
 def spread(runs: RunSet) -> Evidence | None:
-    """Test "spread": compare the spread of the minutes of a set with that of published sets. None for fewer
-    than five converged runs, for runs of different epochs, and for runs that are not of the benchmark."""
+    """Test "spread": compare the spread of the minutes of a set with that of published sets. Return None for
+    fewer than five converged runs, for runs that reached the target at different epochs, and for runs that
+    are not of the benchmark."""
     logs = [run.log for run in runs.runs if run.converged]
     if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
         return None
-    of_set = _relative_range([log.minutes or 0.0 for log in logs])
+    set_spread = _relative_range([log.minutes or 0.0 for log in logs])
     # Published sets whose runs all ended at one epoch, with minutes that are all different.
     equal_epochs = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)
-    others = (row for row in equal_epochs if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
-    times = ([minutes for minutes in row.minutes if minutes] for row in others)
-    of_others = sorted(_relative_range(minutes) for minutes in times if minutes)
-    share = sum(other <= of_set for other in of_others) / len(of_others)
-    text = f"{of_set:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
-    return Evidence("spread", of_set < TOO_EVEN * of_others[0], text, of_set, max(share, 1 / len(of_others)))
+    sets = (row for row in equal_epochs if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
+    times = ([minutes for minutes in row.minutes if minutes] for row in sets)
+    spreads = sorted(_relative_range(minutes) for minutes in times if minutes)
+    share = sum(other <= set_spread for other in spreads) / len(spreads)
+    text = f"{set_spread:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
+    p = max(share, 1 / len(spreads))  # so many sets show no smaller p
+    return Evidence("spread", set_spread < TOO_EVEN * spreads[0], text, set_spread, p)
 
 
 def _relative_range(minutes: Sequence[float]) -> float:

@@ -160,9 +160,8 @@ def run_campaign(
     from rn50.settings import document, named
 
     refuse_without_checkout("rn50 run")
-    variables = {"SAVE_WEIGHTS": save_weights} if save_weights else {}
-    if resume:
-        variables["RESUME"] = "1"
+    options = {"SAVE_WEIGHTS": save_weights, "RESUME": "1" if resume else None}
+    variables = {variable: value for variable, value in options.items() if value}
     if tensorboard:
         # Find out before the first run that the package is missing.
         with needed_for("--tensorboard"):

@@ -82,9 +82,10 @@ class _Graph:
         self._node("Gemm", x, *names, output=OUTPUT, transB=1)
 
     def _convolution(self, convolution: Convolution, x: str) -> str:
-        """Add a convolution and its batch norm, as one node or as two."""
+        """Add a convolution of ``x`` and its batch norm, as one node if batch norms are folded, else as two.
+        Return the name of the output."""
         arrays = self._weights.arrays
-        norm = {name: arrays[name] for name in (f"{convolution.norm}_{part}" for part in NORM)}
+        norm = {part: arrays[f"{convolution.norm}_{part}"] for part in NORM}
         sides = {"kernel_shape": [convolution.kernel] * 2, "strides": [convolution.stride] * 2}
         attributes: dict[str, Any] = {**sides, "pads": [convolution.padding] * 4}
         weight = f"{convolution.name}_weight"
@@ -94,7 +95,7 @@ class _Graph:
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
             bias = self._constant(f"{convolution.name}_bias", beta - mean * scale)
             return self._node("Conv", x, folded, bias, **attributes)
-        names = [self._constant(name, array) for name, array in norm.items()]
+        names = [self._constant(f"{convolution.norm}_{part}", array) for part, array in norm.items()]
         x = self._node("Conv", x, self._constant(weight, arrays[weight]), **attributes)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
@@ -102,23 +103,27 @@ class _Graph:
         """Add the preprocessing of an evaluation: resize the shorter side to ``resize`` pixels, crop the
         middle ``size`` x ``size`` pixels, normalise.
 
-        One ``Resize`` interpolates the pixels of the crop only, at the positions where DALI samples the
-        image. DALI scales both sides by one factor about the centre, rounds the position of the crop's
-        corner, and rounds the resized pixels to whole numbers.
+        Return the name of the result. One ``Resize`` interpolates the pixels of the crop only, at the
+        positions where DALI samples the image. DALI scales both sides by one factor about the centre, rounds
+        the position of the crop's corner, and rounds the resized pixels to whole numbers.
         """
         mean = self._constant("mean", np.reshape(rules.MEAN, (3, 1, 1)))
         std = self._constant("std", np.reshape(rules.STD, (3, 1, 1)))
-        # Batch and channels are taken whole: their region begins at 0 and ends at 1.
-        begins, ends = (self._constant(f"outer_{n}", np.array([n, n])) for n in (0, 1))
+        # The region that ``Resize`` takes has a begin and an end, 0 to 1, on each axis. Batch and channels
+        # are taken whole.
+        outer_begins = self._constant("outer_0", np.zeros(2))
+        outer_ends = self._constant("outer_1", np.ones(2))
         # Pixels to add before and behind each of N, C, H, W.
         edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
         output = self._constant("output_sides", np.array([size, size]), np.int64)
         nchw = self._node("Cast", self._node("Transpose", images, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
-        # Pairs of numbers, for height and width: the sides of the image, and of the resized image.
+        # Pairs of numbers, for height and width: the sides of the image, and of the resized image. ``scale``
+        # is the size of a resized pixel in pixels of the image.
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
         scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), resize)
         resized = self._node("Floor", self._node("Add", self._node("Div", sides, scale), 0.5))
-        # The corner of the crop in the resized image, and what the resized image leaves out of the image.
+        # The corner of the crop in the resized image, and the part of the image, at each edge, that the
+        # resized image with its rounded sides leaves out.
         margin = self._node("Add", self._node("Sub", resized, size), 1)
         corner = self._node("Floor", self._node("Div", margin, 2))
         left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", resized, scale)), 2)
@@ -131,7 +136,7 @@ class _Graph:
         # ``Resize`` takes the positions as fractions of the last position of the padded image.
         last_position = self._node("Add", sides, 1)
         begin, end = self._node("Div", first, last_position), self._node("Div", last, last_position)
-        region = self._node("Concat", begins, begin, ends, end, axis=0)
+        region = self._node("Concat", outer_begins, begin, outer_ends, end, axis=0)
         padded = self._node("Pad", nchw, edge, mode="edge")
         sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
         attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}

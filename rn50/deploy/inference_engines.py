@@ -25,8 +25,8 @@ PROVIDERS = {
 
 
 def framework_engines() -> dict[str, tuple[str, str]]:
-    """Return the engines of frameworks: engine -> (framework, way to run it). Frameworks without
-    ``inference.py`` have none."""
+    """Return the engines of frameworks: name -> (framework, way to run it). A framework without
+    ``inference.py`` has none."""
     every = frameworks.every().items()
     return {f"{name}-{way}": (name, way) for name, traits in every for way in traits.inference}
 
@@ -98,17 +98,18 @@ def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], n
         return run, lambda batch_size: _images(batch_size, weights.image_size)
     from rn50.deploy import model_file
 
-    model, provider = _model(subject.model), PROVIDERS[subject.engine]
+    model = _model(subject.model)
+    provider = PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # ONNX Runtime uses the CPU instead, without an error
         problem = f"ONNX Runtime cannot start {provider} here"
         remedy = "install the libraries of CUDA or TensorRT that this onnxruntime wants"
         raise UserError(f"--engines {subject.engine}", problem, f"{remedy}, or leave the engine out")
-    # Not None, for all outputs: ONNX Runtime would look the name up in every request.
-    outputs, name = [session.get_outputs()[0].name], model.input
+    # ``run`` also takes None, for all outputs, but then looks their names up in every request.
+    output_names = [session.get_outputs()[0].name]
 
     def logits_of(images: np.ndarray) -> np.ndarray:
-        return session.run(outputs, {name: images})[0]
+        return session.run(output_names, {model.input: images})[0]
 
     height = int(model.facts.get("eval_resize", "256"))  # a stranger's model may lack this fact
     return logits_of, lambda batch_size: _images(batch_size, model.image_size, height)

@@ -39,15 +39,10 @@ def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | Non
     """Evaluate the model of an ONNX file and print the counts, as JSON if ``as_json``. Write a page to
     ``report``, if it is not None."""
     model = model_file.read(file)
-    evaluation = display.FileEvaluation(
-        weights=file,
-        framework="onnxruntime",
-        precision=model.precision,
-        facts=dict(sorted(model.facts.items())),
-        counts=evaluate(model, config, confusion=report is not None).counts,
-        sparse=None,
-        density=[],
-    )
+    facts = dict(sorted(model.facts.items()))
+    counted = evaluate(model, config, confusion=report is not None).counts
+    # None and []: sparsity and density are not measured in an ONNX model.
+    evaluation = display.FileEvaluation(file, "onnxruntime", model.precision, facts, counted, None, [])
     display.print_evaluation(evaluation, report, as_json)
 
 
@@ -57,11 +52,12 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
     ``what`` is the label of the progress bar. With ``confusion`` the confusion of classes is counted too.
     Raises UserError as ``inputs`` does, or if a logit is not finite.
     """
-    # To ``seconds``, ``predictions`` appends those of each batch.
-    run, seconds, total = model_file.logits_function(model, THREADS), [0.0], config.data.eval_samples
+    run = model_file.logits_function(model, THREADS)
+    total = config.data.eval_samples
+    seconds: list[float] = []  # the time of the model for each batch
 
     def predictions() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the logits and the labels of every batch, and add the time of the model to ``seconds``."""
+        """Yield the logits and the labels of every batch, and append the time of the model to ``seconds``."""
         done = 0
         for images, labels in inputs(model, config):
             begin = time.perf_counter()
@@ -74,7 +70,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
             progress(done, total)
 
     with counting(what) as progress:
-        return Evaluated(counts.evaluate(predictions(), model.classes, total, confusion), sum(seconds))
+        return Evaluated(counts.evaluate(predictions(), model.classes, total, confusion), sum(seconds, 0.0))
 
 
 def batches(config: Config, split: Split) -> NumpyBatches:
@@ -111,10 +107,10 @@ class _DecodedRecords(Records):
 
 
 def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield batches of one decoded image, uint8 (1, H, W, 3) of its original size, and its label, for a model
-    with preprocessing. Threads decode images ahead."""
+    """Yield batches of a single sample, for a model with preprocessing: the decoded image, uint8 (1, H, W, 3)
+    of its original size, and its label (1,). Threads decode images ahead."""
     records = RecordSet(config, split, 1)
-    # Nothing is cropped, so nothing is drawn: the seed (0) and the pass (0 in ``Drawn``) do not matter.
+    # ``Records`` draws random crops by seed and pass. Here nothing is cropped, so both are 0.
     decoded = _DecodedRecords(config, split, records.rec, records.idx, 0)
     with ThreadPoolExecutor(THREADS) as executor:
         indices = (Drawn(0, position) for position in range(records.samples))

@@ -18,8 +18,8 @@ from rn50.machine.sources import HERE, Sources
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
 """Environment variables of NVIDIA's container images."""
 _DISKS = {r"nvme\d+n\d+": "NVMe SSD", r"x?vd[a-z]+": "virtual disk", r"sd[a-z]+": "SSD"}
-"""Pattern of the kernel's name of a disk (nvme0n1; vda, xvda; sda) -> kind of the disk. An "SSD" that rotates
-is a hard disk."""
+"""Pattern of the kernel's name of a disk (nvme0n1; vda, xvda; sda) -> kind of the disk. A disk with the kind
+"SSD" that rotates is a hard disk."""
 
 
 def read(source: Sources = HERE) -> dict[str, str]:
@@ -28,7 +28,7 @@ def read(source: Sources = HERE) -> dict[str, str]:
     The result also has versions of software that is no Python package, such as ``cuda_version``, for the
     field ``other_software_stack``.
     """
-    # Without the environment variables, because CUDA_VISIBLE_DEVICES must not hide GPUs of the machine.
+    # ``hardware.read`` gets no environment variables, so that CUDA_VISIBLE_DEVICES hides no GPU.
     machine = hardware.read(source._replace(environ={}))
     fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     fields["host_networking"] = _networking(source, machine)
@@ -80,7 +80,8 @@ def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
 
 
 def _counted(things: Iterable[str]) -> str:
-    """Return the numbers of equal things, as in "2 x 3840 GB + 1 x 480 GB"."""
+    """Return the texts ``things`` with the number of times that each occurs, as in "2 x 3840 GB + 1 x 480
+    GB"."""
     return " + ".join(f"{count} x {thing}" for thing, count in collections.Counter(things).items())
 
 
@@ -103,6 +104,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
     if not machine.gpus:
         return {}
     kinds = collections.Counter(machine.links)  # kind of link -> number of pairs of GPUs
+    # NVLink is named if any pair has it. A single GPU has no link.
     link = "NVLink" if any(kind.startswith("NV") for kind in kinds) else "PCIe" if kinds else ""
     pairs = len(machine.links)
     topology = ", ".join(f"{kind} between {number} of {pairs} pairs" for kind, number in kinds.items())
@@ -120,10 +122,10 @@ def _accelerators(machine: Machine) -> dict[str, str]:
 
 
 def _confined(machine: Machine, limits: cgroup.Limits) -> str:
-    """Return the CPUs and the memory that the control group allows a run, in words; "" if it allows all of
-    the machine."""
+    """Return a sentence on the CPUs and the memory that the control group allows a run; "" if it allows all
+    of the machine."""
     parts = []
-    # The CPUs that it may run on, and the time of so many CPUs that it may use: the fewer count.
+    # The number of CPUs that it may run on, or the number of CPUs whose time it may use, if that is smaller.
     cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
     if cpus < machine.online:
         parts.append(f"{cpus:g} of {machine.online} CPUs")

@@ -33,7 +33,7 @@ class Config:
     """All variables of the environment, also those that fill no field; the processes of the run inherit them.
     They may include secrets, so they are neither shown nor saved."""
     document: Document | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The configuration file that was sourced; None in a rank, which gets the variables of its launcher."""
+    """The configuration file that was sourced; None in a rank, which gets its variables from its launcher."""
 
     def replaced(self, **values: Any) -> "Config":
         """Return the configuration with other values of variables, given by name: ``LR=1``. Variables of
@@ -54,7 +54,8 @@ class Config:
 
     @property
     def to_one_rank(self) -> str:
-        """Advice in an error: the settings that make this a run of one rank without Horovod, in words."""
+        """Settings, for the remedy of an error, that make this a run of one rank, which needs no Horovod: as
+        "DGXNGPU=1 and DGXNNODES=1"."""
         counts = {"DGXNGPU": self.run.ranks_per_node, "DGXNNODES": self.run.nodes}
         return " and ".join(f"{name}=1" for name, count in counts.items() if count > 1) or "LAUNCHER=auto"
 
@@ -114,7 +115,8 @@ class Config:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def as_environment(self) -> dict[str, str]:
-        """Return variable -> text. ``from_environment`` makes an equal configuration of them."""
+        """Return variable -> text, for all variables that have a value. ``from_environment`` makes an equal
+        configuration of them."""
         sections = self.to_dict()
         values = {variable.name: sections[section][field] for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
@@ -133,6 +135,7 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
     impossible.
     """
     environ = environment() if environ is None else environ
+    # For the messages: the name of the configuration file, if there is one.
     file = environ.get("CONFIG_FILE") or (document and document.path)
     problems = []
     for name in document.unknown(KNOWN_NAMES) if document and document.is_ours else ():
@@ -144,7 +147,8 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
     for name, parse in LIBRARIES.items():
         try:
-            # Only the error counts; "1", which stands for a variable that is not set, is none.
+            # The run does not use the value, only a library does. A variable that is not set is parsed as
+            # "1", which is no error.
             parse(environ.get(name) or "1")
         except ValueError as error:
             problems.append(f"{name}={excerpt(environ[name])} {error}; correct or unset it")
@@ -154,7 +158,8 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
         name, text = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            value = variable.value(text, values)  # ``values`` so far decide whether the variable is read
+            # ``values``, of the variables before this one, decide whether it is read.
+            value = variable.value(text, values)
         except ValueError as error:
             problems.append(f"{name}={excerpt(str(text))} {error}; {hint}")
             continue

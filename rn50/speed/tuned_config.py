@@ -59,6 +59,7 @@ def text(base: Base, outcome: Tuning) -> str:
 
     Raises UserError if the file also sets them outside its input pipeline section.
     """
+    # Replace the line that sets a variable; if there is none, add one.
     inside = base.inside.rstrip("\n")
     for name, value in outcome.new_values.items():
         line = exported(name, value)
@@ -66,7 +67,9 @@ def text(base: Base, outcome: Tuning) -> str:
         if not replaced:
             inside += f"\n{line}"
     change = f"by `rn50 tune input`: {_changes(outcome)}"
+    # An entry without a name continues the entry before it.
     tuned = "".join(f"{row}\n" for row in writing.header_lines([("tuned", change), ("", gain(outcome))]))
+    # Remove the entry of an earlier search, and put the new one at the end of the header.
     before = _HEADER.sub(lambda header: header[0] + tuned, _EARLIER.sub("", base.before))
     result = before + inside + ("\n\n" if base.behind else "\n") + base.behind
     writing.check(base, result, outcome.new_values)
@@ -74,7 +77,7 @@ def text(base: Base, outcome: Tuning) -> str:
 
 
 def _changes(outcome: Tuning) -> str:
-    """Return every variable that the search changed, its new and its old value, in one line."""
+    """Return one line with every variable that the search changed, its new and its old value."""
     return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in outcome.changes.items())
 
 
@@ -91,19 +94,19 @@ def gain(outcome: Tuning) -> str:
 def as_rank(
     config: Config, base: str, output: str | None, force: bool, seconds: float, as_json: bool
 ) -> None:
-    """Search as one rank, for ``seconds``: ``rn50 tune input`` starts a process for each rank, which calls
-    this. Rank 0 prints the outcome and, if settings are faster, writes the changed file ``base`` to
-    ``output``; None writes no file.
+    """Search as one rank, for ``seconds``. ``rn50 tune input`` starts a process for each rank, which calls
+    this function. Rank 0 prints the outcome and, if the new settings are faster, writes the file ``base``
+    with them to ``output``, if that is not None.
 
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
-    sections = writing.split(Document(Path(base)), "input_pipeline")
+    base_parts = writing.split(Document(Path(base)), "input_pipeline")
     with opened(config) as rank:
         outcome = Tuner(config, rank, len(os.sched_getaffinity(0)), seconds).run()
         if rank.communicator.rank == 0:
             written = Path(output) if output and outcome.faster else None
             if written is not None:
-                writing.write(text(sections, outcome), written, force)
+                writing.write(text(base_parts, outcome), written, force)
             tuned = Tuned(outcome, Path(base), written)
             print_json(tuned) if as_json else show(tuned, Terminal())
 

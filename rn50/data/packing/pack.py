@@ -226,20 +226,19 @@ def _pack_splits(
             with (
                 rec.open("ab") as records,
                 idx.open("a", encoding="ascii", newline="\n") as index_file,
-                tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
+                tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
-                    index_lines, list_lines = [], []
+                    index_lines, tsv_lines = [], []
                     # A record may be longer than assumed, so the offsets come from the sizes written.
                     offset = task.offset
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):
                         index_lines.append(f"{key}\t{offset}\n")
-                        entry = packing_list.Entry(image.label, sha256, image.path)
-                        list_lines.append(f"{entry.line(key)}\n")
+                        tsv_lines.append(packing_list.Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
                     # The lines follow their records, because ``_resume`` takes a line for a written record.
-                    for file, lines in ((list_file, list_lines), (index_file, index_lines)):
+                    for file, lines in ((tsv_file, tsv_lines), (index_file, index_lines)):
                         file.write("".join(lines))
                         file.flush()
                     progress(images_before + task.first + len(task.images), total)

@@ -85,8 +85,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
             class_words = [end if end in vocabulary else re.sub(r"\.0*$", "", end.split()[0]) for end in ends]
             for meaning, labels in meanings.items():
                 # The numbers in the official list are IDs, not indices plus 1.
-                is_excluded = is_official and meaning == _FROM_1
-                if labels.keys() >= set(class_words) and not is_excluded:
+                if labels.keys() >= set(class_words) and not (is_official and meaning == _FROM_1):
                     line_labels = [labels[word] for word in class_words]
                     readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
     # At last choose a reading. Indices mean the sorted classes for certain only if they are counted from 0

@@ -35,7 +35,7 @@ pointer to the numbers of dimensions, and the number of tensors."""
 
 def _tensors(dtype: Any) -> tuple[Any, ...]:
     """Return the C types of the four arguments with which DALI passes the tensors of a sample: a pointer to
-    the tensors of type ``dtype``, and ``_SHAPES``."""
+    the tensors, whose values have the type ``dtype``, and ``_SHAPES``."""
     return types.CPointer(types.CPointer(dtype)), *_SHAPES
 
 
@@ -67,12 +67,14 @@ def run(
 ) -> None:
     """Resize, mirror and normalise one crop: the function that DALI calls for each sample.
 
-    ``ins`` are the crop (H, W, 3) and the flag of its mirroring (1,); ``outs`` is the result (3, S, S) or
-    (S, S, 3). Each is a pointer to the first value.
+    ``ins`` has pointers to the first values of the crop (H, W, 3) and of its mirror flag (1,), ``outs`` a
+    pointer to the first value of the result, (3, S, S) or (S, S, 3). The other arguments are ``_SHAPES`` of
+    both.
     """
-    # S is the second number of either shape of the result.
+    # S is the second number of the result's shape, in both layouts.
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
-    # Distances in ``out`` from a channel to the next, and from a pixel to the next, for CHW or HWC.
+    # Distances in ``out`` from a value to that of the next channel, and to that of the next pixel: for CHW,
+    # else for HWC.
     channel_step, pixel_step = (size * size, 1) if out_shapes[0][0] == CHANNELS else (1, CHANNELS)
     crop = numba.carray(ins[0], (height, width * CHANNELS))
     out = numba.carray(outs[0], CHANNELS * size * size)
@@ -101,8 +103,8 @@ def run(
 
 @functools.cache
 def setup(size: int, layout: str) -> Any:
-    """Return the C function with which DALI asks for the shape of every sample of a batch of results: it
-    writes the three numbers to ``outs``, one pointer for each sample."""
+    """Return a C function that DALI calls to learn the shapes of the results of a batch. It writes the shape
+    of each sample, three numbers for ``layout`` "CHW" or "HWC", to the pointer ``outs[sample]``."""
     first, second, third = (CHANNELS, size, size) if layout == "CHW" else (size, size, CHANNELS)
 
     @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))
@@ -132,8 +134,8 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
 
 @functools.cache
 def _operator() -> Any:
-    """Return DALI's operator class for functions that Numba has compiled already. ``NumbaFunction`` itself
-    wraps a Python function and compiles the wrapper, which takes several seconds."""
+    """Return a class of DALI operators for functions that Numba has compiled already. DALI's own
+    ``NumbaFunction`` wraps a Python function and compiles the wrapper, which takes several seconds."""
     from nvidia.dali.plugin.numba.experimental import NumbaFunction
 
     class CompiledFunction(NumbaFunction):

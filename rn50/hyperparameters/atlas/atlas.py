@@ -28,7 +28,7 @@ _CHARTS = (
     ("accelerators", "images_per_second", "images/s of each accelerator"),
     ("global_batch_size", "epochs", "epochs to target"),
 )
-"""For each chart (field of ``Row`` on the x axis, field on the y axis, label of the y axis)."""
+"""Charts: (field of ``Row`` on the x axis, field of ``Row`` on the y axis, label of the y axis)."""
 
 
 class Page(NamedTuple):
@@ -52,7 +52,7 @@ class Reference(NamedTuple):
     @property
     def point(self) -> plots.Point:
         """The point in a chart of mean epochs over batch size."""
-        return plots.Point(self.recipe.global_batch_size, self.mean, 0, rows.anchor(self.name))
+        return plots.Point(self.recipe.global_batch_size, self.mean, series=0, anchor=rows.anchor(self.name))
 
 
 def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progress = silent) -> pathlib.Path:
@@ -75,19 +75,20 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     results, references = published.results(), _references()
     pairs = list(zip(rows.of_published(results), results, strict=True))
     published_rows = [row for row, _ in pairs]
-    labelled = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
-    own_rows = [row for row, label in labelled if not label]
-    of_other_tasks = [row for row, label in labelled if label]
+    # A score has a label if its task is not that of the benchmark.
+    scored = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
+    own_rows = [row for row, label in scored if not label]
+    of_other_tasks = [row for row, label in scored if label]
     colours = rows.series(published_rows)
     script = _SCRIPT.read_text(encoding="utf-8")
-    # The page allows this very script by its hash, and no other.
+    # The page's security policy allows this script by its hash, and no other.
     digest = hashlib.sha256(script.encode()).digest()
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
         results=[*own_rows, *sorted(published_rows, key=lambda row: row.round, reverse=True)],
         others=of_other_tasks,
-        labels=list(dict.fromkeys(label for _, label in labelled if label)),
+        labels=list(dict.fromkeys(label for _, label in scored if label)),
         figures=_figures([*published_rows, *own_rows], colours, references),
         figures_of_others=_figures(of_other_tasks, colours, []),
         colours=colours,
@@ -107,7 +108,7 @@ def _references() -> list[Reference]:
     ruleset = rules.RULESETS[-1]
     points = recipe.convergence_points(ruleset)
     references = []
-    # The same points by the same keys, with the mean that the checker computes from their epochs.
+    # The checker has the same points under the same keys, and the mean of their epochs besides.
     for key, point in rcp.reference().rcp_data.items():
         name, epochs = f"rcp/{ruleset}/{point['BS']}", point["Epochs to converge"]
         references.append(Reference(name, recipe.of_point(points[key]), epochs, point["RCP Mean"]))
@@ -122,5 +123,5 @@ def _figures(plotted: Sequence[Row], colours: dict[str, int], curve: Sequence[Re
     for x, y, label in _CHARTS:
         if points := rows.points(plotted, x, y, colours):
             references = ranges if y == "epochs" else ()
-            figures[y] = plots.field(points, x.replace("_", " "), label, references, y == "minutes")
+            figures[y] = plots.field(points, x.replace("_", " "), label, references, log_y=y == "minutes")
     return figures

@@ -16,7 +16,7 @@ from rn50.results.run import Run
 from rn50.terminal import counted
 
 _NOT_SHARED = [name for name in COLUMN_OF if name not in SHARED]
-"""Fields of ``Recipe`` in which results with the same recipe may differ, such as label smoothing."""
+"""Fields of ``Recipe`` in which results with equal values of ``SHARED`` may differ: label smoothing, ..."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeT
         optimizer = str(ours.optimizer)
         columns += [_published(group) for group in published.nearest_recipes(batch_size, optimizer)]
         results = published.nearest(batch_size, optimizer, accelerators)
+        # Names as ``rn50 borrow`` takes them: "rcp/3264" in the newest ruleset, else "rcp/1.0.0/2048".
         folder = "rcp" if ruleset == rules.RULESETS[-1] else f"rcp/{ruleset}"
         for point in recipe.reference(batch_size, ruleset):
             source, name = f"{folder}/{point['BS']}", f"reference at {point['BS']:,}"
@@ -79,7 +80,8 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeT
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
-    """Return the column of published results that share a recipe, with the range of values not shared."""
+    """Return the column of published results with equal values of ``SHARED``. For other fields it has the
+    range of their values."""
     reached = [epochs for result in group for epochs in result.epochs_to_target]
     recipes = [result.recipe for result in group]
     spans: dict[str, Any] = {name: span(getattr(logged, name) for logged in recipes) for name in _NOT_SHARED}
@@ -89,14 +91,17 @@ def _published(group: Sequence[PublishedResult]) -> Column:
 
 
 def _mean(epochs: Sequence[float]) -> float | None:
+    """Return the mean of some epochs; None if there are none."""
     return statistics.mean(epochs) if epochs else None
 
 
 def span(values: Iterable[float | None], form: Callable[[float], str] | None = None) -> str | None:
-    """Return the lowest and the highest of the known values, like "7 to 11", or their one value, like "7".
-    The function ``form`` formats a value. Return None if no value is known."""
+    """Return the lowest and the highest of the known values, like "7 to 11", or one text, like "7", if both
+    have the same. The function ``form``, by default ``number``, formats a value. Return None if no value is
+    known."""
     numbers = sorted(value for value in values if value is not None)
-    return " to ".join(dict.fromkeys(map(form or number, (numbers[0], numbers[-1])))) if numbers else None
+    lowest_and_highest = map(form or number, (*numbers[:1], *numbers[-1:]))
+    return " to ".join(dict.fromkeys(lowest_and_highest)) or None
 
 
 def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
@@ -105,8 +110,8 @@ def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
-            # Published results have hundredths of an epoch: a smaller difference is none, nor is an unknown
-            # value.
+            # Only decays that also differ in epochs are marked, by 0.01 or more, because published results
+            # have hundredths of an epoch. An unknown number of epochs does not differ.
             ours, *others = [finite(value) for value in values]
             near = [ours is None or other is None or abs(other - ours) < 0.01 for other in (ours, *others)]
             differs = [marked and not is_near for marked, is_near in zip(row.differs, near, strict=True)]
@@ -120,7 +125,7 @@ def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
 
 
 def _row(name: str, values: list[str]) -> RecipeRow:
-    """Return a row that marks the known values other than the first, if that is known."""
+    """Return a row that marks each value that differs from the first one, if both are known."""
     return RecipeRow(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
 
 
