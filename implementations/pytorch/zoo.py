@@ -11,19 +11,16 @@ from implementations.pytorch.model import PRECISIONS
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
-# No auxiliary heads, which Gluon's Inception-v3 does not have either; and no initial values of torchvision's,
-# which take long to draw and are replaced anyway.
+# aux_logits: the networks have no auxiliary heads; Gluon's Inception-v3 has none either. init_weights:
+# torchvision draws no initial values, which takes long, because ``initialize`` replaces them.
 PLAIN: dict[str, Any] = {"aux_logits": False, "init_weights": False}
 ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 """Model -> arguments of its builder beyond the number of classes."""
 
 
 def models() -> dict[str, int]:
-    """Return a dictionary: name of a model -> side of its input in pixels, the smallest side that published
-    weights of the model were trained for.
-
-    Raises UserError if torchvision is not installed.
-    """
+    """Return name of a model -> side of its input in pixels: the smallest side at which torchvision evaluates
+    its published weights of the model. Raises UserError if torchvision is not installed."""
     zoo = _torchvision()
     weights = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
     return {name: min(entry.transforms().crop_size[0] for entry in weights[name]) for name in weights}
@@ -49,8 +46,9 @@ class ZooNetwork(nn.Module):
         network = _torchvision().get_model(model, weights=None, num_classes=classes, **more)
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
-            # ``model.trainable`` finds parameters by ``names``. The optimizer applies no weight decay to a
-            # parameter whose name ends in "_bias", as here those of one dimension do.
+            # ``model.trainable`` finds parameters by the attribute ``names`` of their module. The optimizer
+            # applies no weight decay to names that end in "_bias", so parameters of one dimension get such
+            # names.
             parameters = module.named_parameters(recurse=False)
             endings = {kind: "" if value.ndim > 1 else "_bias" for kind, value in parameters}
             if endings:
@@ -77,7 +75,8 @@ class ZooEngine(PytorchEngine):
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)
         self._model = model
-        self.batch_format = self.batch_format._replace(channels=3)  # not our network's fourth one of zeros
+        # Our own network may take a fourth channel of zeros; these models do not.
+        self.batch_format = self.batch_format._replace(channels=3)
 
     def _network(self, precision: str) -> ZooNetwork:
         return ZooNetwork(self._model, self._config.data.classes, precision)

@@ -80,10 +80,10 @@ def plan(
         print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
-        plan = predictor.plan(name, accelerators, global_batch_size)
+        prediction = predictor.plan(name, accelerators, global_batch_size)
     else:
-        plan = predictor.best(name, accelerators)
-    print_json(plan) if as_json else display.print_plan(plan, Terminal())
+        prediction = predictor.best(name, accelerators)
+    print_json(prediction) if as_json else display.print_plan(prediction, Terminal())
 
 
 def sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:

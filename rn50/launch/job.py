@@ -213,7 +213,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     ended: dict[str, int] = {}  # rank -> its exit status, from horovodrun's messages
     first_rank = ""  # the first rank that ended, from mpirun's messages
     complaints: set[str] = set()  # error lines of ranks, which begin with "rn50: "
-    messages: list[str] = []  # lines of the launcher itself
+    messages: list[str] = []  # lines of the launcher itself; empty ones and lines of dashes become ""
     assert process.stdout is not None
     for text, stream in _lines(process.stdout):
         if not stream:
@@ -222,8 +222,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
             if of_mpirun and not first_rank:
                 first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
-            if words := text.strip(" -"):  # neither an empty line nor a line of dashes
-                messages.append(words)
+            messages.append(text.strip(" -"))
             continue
         # After the first complaint, or the end of a rank, other text on stderr comes from ranks that end
         # because of that rank. A shell prints "Terminated" or "Killed" about a rank that a signal ended.
@@ -245,8 +244,8 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     if job_status > 0 and stop.signal is None:
         # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        reason = messages[0 if launcher == "mpirun" else -1] if messages else "it does not say why"
-        _say(f"{launcher} ended with status {job_status}: {reason}")
+        reasons = [message for message in messages if message] or ["it does not say why"]
+        _say(f"{launcher} ended with status {job_status}: {reasons[0 if launcher == 'mpirun' else -1]}")
     return launcher, job_status
 
 

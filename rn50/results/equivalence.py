@@ -14,14 +14,15 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rn50.printed import Minutes
+from rn50.printed import Minutes  # a number that is printed with four decimals
 
 CONFIDENCE = 0.9
 """Confidence level of the interval of the ratio: 1 - 2 * 5 %."""
 POWER = 0.8
-"""Probability that ``Equivalence.more_runs`` decide, if the true ratio is the one found so far."""
+"""Probability that ``Equivalence.more_runs`` further runs decide, if the true ratio is the one found so
+far."""
 MOST_RUNS = 1000
-"""Bound of ``Equivalence.more_runs``, because nobody makes more."""
+"""``Equivalence.more_runs`` stays below this number, because nobody makes more runs."""
 EQUIVALENT, DIFFERENT, UNDECIDED = "equivalent", "different", "undecided"
 
 
@@ -48,8 +49,9 @@ class Equivalence(NamedTuple):
 
 
 def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equivalence:
-    """Compare positive values, at least two of each set. ``margin`` is the largest ratio of the means, less
-    1, at which the sets are equivalent. If the values of each set are all equal, the ratio alone decides."""
+    """Compare two sets of positive values, at least two in each. ``margin`` is the largest ratio of the
+    means, less 1, at which the sets are equivalent. If the values of each set are all equal, the ratio alone
+    decides."""
     claimed_logs = [math.log(value) for value in claimed]
     our_logs = [math.log(value) for value in ours]
     change = statistics.mean(our_logs) - statistics.mean(claimed_logs)
@@ -86,7 +88,7 @@ def prediction_interval(values: Sequence[float], runs: int) -> tuple[float, floa
 
 def _error(first: Sequence[float], second: Sequence[float], runs: int = 0) -> tuple[float, float]:
     """Return the standard error of the difference of the means of two sets and its degrees of freedom (Welch
-    and Satterthwaite). If ``runs`` is not 0, the second set counts as one of so many runs."""
+    and Satterthwaite). If ``runs`` is not 0, the second set counts as if it had so many runs."""
     n_first, n_second = len(first), runs or len(second)
     square_first, square_second = statistics.variance(first) / n_first, statistics.variance(second) / n_second
     square = square_first + square_second
@@ -96,11 +98,12 @@ def _error(first: Sequence[float], second: Sequence[float], runs: int = 0) -> tu
 
 def _more_runs(first: Sequence[float], second: Sequence[float], distance: float) -> int | None:
     """Return how many further runs of the second set would decide with the probability ``POWER``; None if no
-    number below ``MOST_RUNS`` would. ``distance`` is that of the difference of the means from the margin."""
+    number below ``MOST_RUNS`` would. ``distance`` is the distance of the difference of the means from the
+    margin."""
 
     def decides(more: int) -> bool:
         error, freedom = _error(first, second, len(second) + more)
-        # (1 + POWER) / 2 leaves half of the probability not to decide to each end of the interval.
+        # Either end of the interval may miss the margin, each with half of the probability 1 - POWER.
         quantiles = _t_quantile((1 + CONFIDENCE) / 2, freedom) + _t_quantile((1 + POWER) / 2, freedom)
         return quantiles * error <= distance
 

@@ -15,9 +15,9 @@ machines without other load it was at most 0.12 in our runs, and 0.18 in publish
 
 
 def caution(runs: Sequence[Run]) -> list[str]:
-    """Return one sentence that other load probably slowed these runs down, with its evidence: the images/s
-    move within a run, or a run took more minutes than its configuration expects. Return an empty list without
-    such evidence. Runs of other programs than rn50 are not judged."""
+    """Return a list of one sentence, that other load probably slowed these runs down, with the evidence: the
+    images/s move within a run, or a run took more minutes than its configuration expects. Return an empty
+    list if there is no such evidence. Runs of other programs than rn50 are left out."""
     ours = [run for run in runs if run.is_ours]
     moving, slow = _moving(ours), _slow(ours)
     cause = PROBABLY if moving else f"{PROBABLY}, or a slower machine than those measured"
@@ -25,22 +25,22 @@ def caution(runs: Sequence[Run]) -> list[str]:
 
 
 def _moving(runs: Sequence[Run]) -> list[str]:
-    """Return a phrase on the run whose images/s move most, if they move more than ``MOST_MOVED``. The first
-    epoch, which warms up, does not count. The time of an epoch is without evaluations."""
-    extremes = []  # (slowest / fastest, slowest, fastest, name) of each run
+    """Return a list of one phrase, on the run whose images/s move most, if they move more than
+    ``MOST_MOVED``; else an empty list. The first epoch, which warms up, does not count, nor does the time of
+    evaluations."""
+    moving = []  # (images/s of the slowest epoch over those of the fastest, phrase)
     for run in runs:
-        # Pairs of (epoch, images/s).
-        if rates := [rate for _, rate in timing.throughput(run.log).epochs[1:]]:
-            extremes.append((min(rates) / max(rates), min(rates), max(rates), run.file.stem))
-    ratio, slowest, fastest, name = min(extremes, key=lambda item: item[0], default=(1.0, 0.0, 0.0, ""))
-    moved = f"images/s of {name} moved between {slowest:,.0f} and {fastest:,.0f}"
-    return [moved] if ratio < 1 - MOST_MOVED else []
+        rates = [rate for _, rate in timing.throughput(run.log).epochs[1:]]  # pairs (epoch, images/s)
+        if rates and min(rates) / max(rates) < 1 - MOST_MOVED:
+            text = f"images/s of {run.file.stem} moved between {min(rates):,.0f} and {max(rates):,.0f}"
+            moving.append((min(rates) / max(rates), text))
+    return [min(moving, key=lambda item: item[0])[1]] if moving else []
 
 
 def _slow(runs: Sequence[Run]) -> list[str]:
-    """Return a phrase on the slowest of the runs that took more minutes than the header of their
-    configuration expects, although they did not need more epochs than it expects."""
-    late = []
+    """Return a list of one phrase, on the slowest of the runs that took more minutes than the header of their
+    configuration expects, although they did not need more epochs; an empty list if there is no such run."""
+    late = []  # (minutes, phrase)
     for run in runs:
         expected, reached = header.expected(run.header), run.log.reached
         run_minutes = run.log.minutes or 0.0

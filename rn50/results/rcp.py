@@ -69,12 +69,10 @@ def judge(
         with tempfile.TemporaryDirectory() as folder:
             for number, run_epochs in enumerate(epochs):
                 _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, run_epochs)
-            points = io.StringIO(table) if table else None
+            options: dict[str, Any] = {"verbose": False, "bert_train_samples": False}
             # pruned_rcps: without points that are slower than the line between their neighbours.
-            options = {"verbose": False, "rcp_file": points, "rcp_pass": "pruned_rcps"}
-            passed, message, factor = official().check_directory(
-                folder, "training", ruleset, bert_train_samples=False, **options
-            )
+            options |= {"rcp_file": io.StringIO(table) if table else None, "rcp_pass": "pruned_rcps"}
+            passed, message, factor = official().check_directory(folder, "training", ruleset, **options)
     finally:
         root.removeHandler(silence)
     return Convergence(ruleset, bool(passed), message, float(factor))

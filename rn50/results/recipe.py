@@ -1,5 +1,5 @@
-"""Read recipes (``rn50.benchmark.recipe.Recipe``): of a log, whichever optimizer's keys it uses, and of the
-reference convergence points, which are ``rcps_resnet.json`` in the ``mlperf_logging`` package.
+"""Read recipes (``rn50.benchmark.recipe.Recipe``) from logs, whose keys depend on the optimizer, and from the
+reference convergence points, the table ``rcps_resnet.json`` in the ``mlperf_logging`` package.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from rn50.packages import needed_for
 from rn50.results.parse import ResultLog, finite
 
 STEPS_FROM = 300
-"""Smallest logged decay that is in steps, because no run lasts so many epochs. A smaller number is in epochs,
-as MXNet submissions log the decay."""
+"""A logged decay of at least so much is in steps, because no run lasts so many epochs. A smaller number is in
+epochs, as MXNet submissions log it."""
 
 
 def of_log(log: ResultLog) -> Recipe:
@@ -35,25 +35,24 @@ def of_log(log: ResultLog) -> Recipe:
 
 
 def _value(logged: Mapping[str, Any], optimizer: Any, end: str) -> Any:
-    """Return the logged value of the hyperparameter whose key ends in ``end``; None without one."""
-    # The first that is logged counts: lars_opt_momentum or lars_momentum with LARS, then momentum and
-    # opt_momentum, then the key of any other optimizer, such as sgd_opt_momentum.
+    """Return the logged value of the hyperparameter whose key ends in ``end``; None if none is logged."""
+    # The first key that is logged counts. With LARS the keys are lars_opt_momentum, lars_momentum, momentum,
+    # opt_momentum, and then those of other optimizers, such as sgd_opt_momentum.
     keys = [f"{optimizer}_opt_{end}", f"{optimizer}_{end}", end, f"opt_{end}"]
     keys += sorted(key for key in logged if key.endswith(f"_opt_{end}"))
     return next((logged[key] for key in keys if logged.get(key) is not None), None)
 
 
 def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
-    """Return the recipe of ``values``, whose ``decay_epochs`` may be in steps. If it is, convert it to
-    epochs: to a whole number of epochs if the number of steps fits one to within a step. An epoch may have
-    its last, partly filled step or not."""
+    """Return the recipe of ``values``. If their ``decay_epochs`` is in steps, convert it to epochs: to a
+    whole number if so many epochs have this number of steps, give or take one, else to a fraction."""
     steps, batch_size = finite(values["decay_epochs"]), values["global_batch_size"]
     if steps is None or steps < STEPS_FROM:
         return Recipe(**values)
     if not batch_size:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
     epoch_steps = train_samples / batch_size
-    # Steps of an epoch: exact, with its last, partly filled step, and without it.
+    # Programs count the steps of an epoch as a fraction, with the last, partly filled step, or without it.
     counts = (epoch_steps, math.ceil(epoch_steps), math.floor(epoch_steps))
     fitting = (count for count in counts if count >= 1 and abs(math.remainder(steps, count)) <= 1)
     epochs = next((round(steps / count) for count in fitting), steps / epoch_steps)
@@ -61,9 +60,9 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:
-    """Return the ``number`` reference convergence points whose batch sizes are nearest to a batch size, by
-    ratio, in ascending order. Each has the fields of the official table, such as ``BS``, its batch size. A
-    ruleset that is too old to have points gets those of the first ruleset that has some."""
+    """Return the ``number`` reference convergence points whose batch sizes are nearest, by ratio, to
+    ``batch_size``, in ascending order. A point has the fields of the official table, such as ``BS``, its
+    batch size. For a ruleset that is too old to have points, take the oldest ruleset that has some."""
     ruleset = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
     points = convergence_points(ruleset).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
@@ -93,9 +92,9 @@ def of_point(point: Mapping[str, Any]) -> Recipe:
 
 
 def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float]]:
-    """Return about 200 points (epoch, learning rate) of a run of ``epochs``. Return none if the recipe lacks
-    a value or its schedule is not that of ``rn50.benchmark.schedule``."""
-    # The schedule has the values that the rules fix; epsilon has no part in it.
+    """Return about 200 points (epoch, learning rate) of a run of ``epochs``. Return no points if the recipe
+    lacks a value or its schedule is not that of ``rn50.benchmark.schedule``."""
+    # The schedule is computed with the values that the rules fix. Epsilon has no part in it.
     fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
     warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
     if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:

@@ -1,7 +1,7 @@
 """Read the header of a configuration file, the comment at its top: its entries ``#   NAME  TEXT``.
 
-The entries "expected" and "curve" say what its runs have measured. ``Expected`` and ``curve`` are shown
-beside a new run, if its configuration is still that of the file.
+The entries "expected" and "curve" say what earlier runs of the file have measured. Displays of a new run show
+them, if its configuration is that of the file.
 """
 
 import re
@@ -16,18 +16,19 @@ from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
 """Name and text: "#   expected    epoch 5; 0.43 to 0.65 minutes on two cores. They train at ..."."""
 _CONTINUATION = re.compile(r"# {4,}(\S.*)")
-"""Text of a line that continues an entry, which is indented further."""
+"""Text of a line that continues an entry: "#               at least 600 images/s", indented further than a
+name."""
 _EPOCH_AND_MINUTES = re.compile(r"epoch (\d+)[^;]*; (.* minutes\b.*?)(?:\. .*)?")
-"""Epoch, and the sentence with the minutes, in an entry "expected"."""
+"""Epoch, and the words on minutes, in an entry "expected": 5, and "0.43 to 0.65 minutes on two cores"."""
 _NO_LIMIT = re.compile(r"not measured|estimate|and more")
-"""Words of an entry "expected" whose minutes are no upper limit."""
+"""Words by which an entry "expected" says that its minutes are no upper limit."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 """A number that is no part of a name: not the 100 of "H100"."""
 EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
 """Entries "expected" and "curve" with their continuation lines."""
 _NEUTRAL = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
 _NEUTRAL |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
-"""Variables that hardly change the convergence and the time of a run."""
+"""Variables that do not change the convergence of a run, and hardly its time."""
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 """Epoch, lowest and highest top-1, in an entry "curve": "1: 0.19-0.37, 5: 0.77-0.94 (top-1 of 50 runs)"."""
 
@@ -49,38 +50,39 @@ def read(document: Document) -> dict[str, str]:
 
 
 def of(config: Config) -> dict[str, str]:
-    """Return the header of the file of a configuration, if it applies to a run of ``config``: see
-    ``of_run``."""
+    """Return the header of the file of a configuration; empty if it does not apply to a run of ``config``, as
+    in ``of_run``."""
     return of_run(config.run.system, config.as_environment(), config.document)
 
 
 def of_run(system: str, variables: Mapping[str, Any], document: Document | None = None) -> dict[str, str]:
-    """Return the header of the system's file in ``configs/``, or of ``document`` if it has none there.
+    """Return name -> text of the entries in the header of the system's file in ``configs/``; if there is no
+    such file, in that of ``document``.
 
     ``variables`` are the variables of a run, by name. If one that affects convergence or time differs from
-    the file, or the file cannot be read, the header is empty.
+    the file, or the file cannot be read, the result is empty.
     """
     try:
-        document = Document(file_of(system)) if system in systems() else document
-        current = of_document(document).as_environment() if document else {}
+        file = Document(file_of(system)) if system in systems() else document
+        current = of_document(file).as_environment() if file else {}
     except UserError:
         return {}
-    compared = VARIABLES.keys() & variables.keys() - _NEUTRAL
+    compared = (VARIABLES.keys() & variables.keys()) - _NEUTRAL
     if current.get("DALI_THREADS") == "0":  # 0 lets the run choose, and the run saves its choice
         compared -= {"DALI_THREADS"}
     is_same = all(current.get(name) == variables[name] for name in compared)
-    return read(document) if document and is_same else {}
+    return read(file) if file and is_same else {}
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
-    """Return epoch -> (lowest, highest) top-1 of several runs, by the entry "curve"; empty without that
-    entry."""
+    """Return epoch -> (lowest, highest) top-1 of several runs, from the entry "curve"; empty if there is no
+    such entry."""
     points = _POINT.findall(entries.get("curve", ""))
     return {int(epoch): (float(low), float(high)) for epoch, low, high in points}
 
 
 class Expected(NamedTuple):
-    """Epoch at which a run should reach the target, and the most minutes that it should take, by the entry
+    """Epoch at which a run should reach the target, and the most minutes that it should take, from the entry
     "expected"."""
 
     epoch: int

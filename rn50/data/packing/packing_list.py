@@ -23,7 +23,7 @@ _LARGEST = 1 << 32
 
 
 class Packed(NamedTuple):
-    """Numbers of classes and images that were packed or unpacked."""
+    """Folder that was packed or unpacked, and its numbers of classes and images."""
 
     folder: Path
     """Folder that was written."""
@@ -96,8 +96,8 @@ def read_list(folder: Path, name: str) -> list[Entry] | None:
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
-            without = f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them"
-            remedy = f"{without}, or pack the data again"
+            removal = f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them"
+            remedy = f"{removal}, or pack the data again"
             raise UserError(path, f"line {number} is not key, label, SHA-256 and path", remedy) from error
     return entries
 

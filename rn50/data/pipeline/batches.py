@@ -78,7 +78,8 @@ class Batches(ABC):
         shard = self._shard()
         self._passes += 1
         for index in range(self._set.batches):
-            # The images and labels, and their numbers. No variable keeps them alive behind their step.
+            # ``_placed`` returns images and labels, ``counts`` the two numbers of samples. No variable holds
+            # the batch, so that its memory is free after its step.
             yield Batch(*self._placed(self._next_timed(), index), *self._set.counts(shard, index))
 
     def drain(self) -> None:

@@ -1,5 +1,5 @@
-"""The division of a split into shards, one for each rank, and into batches, which is the same for every input
-library; and ``RecordSet``, the files of a split that a run has opened.
+"""The division of a split into shards, one for each rank, and of a shard into batches, as every input library
+makes it; and ``RecordSet``, the files of a split.
 
 The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n) - 1``.
 Every shard is read in the same number of batches. Copies pad the last batches of a shard and are not counted.
@@ -27,8 +27,8 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
 
 
 def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
-    """Return the numbers of real samples, at most two, in the last batches of the shards, without that of a
-    full batch."""
+    """Return the numbers of real samples in the last batches of the shards, each once, except that of a full
+    batch. They are two at most, because the sizes of the shards differ by at most 1."""
     last = batches(samples, shards, batch_size) - 1
     sizes = {real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)}
     return sorted(sizes - {batch_size})
@@ -40,11 +40,11 @@ def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
 
 
 class RecordSet:
-    """The files of a split, whose records are divided among ``ranks`` ranks."""
+    """The files of a split, and the division of their records among ``ranks`` ranks."""
 
     def __init__(self, config: Config, split: Split, ranks: int):
-        """Open the files, as the first function of a run that does, and check them. Raises UserError if they
-        are not as ``config`` describes them."""
+        """Check the files. No function of a run opens them before. Raises UserError if they are not as
+        ``config`` describes them."""
         # ``variable`` is the name of the variable that sets ``samples``, for errors.
         self.rec, self.idx, self.samples, variable = preflight.record_sets(config)[split]
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
@@ -54,8 +54,8 @@ class RecordSet:
         """Number of batches of a pass, the same for every shard."""
 
     def counts(self, shard: int, index: int) -> tuple[int, int]:
-        """Return the number of real samples, without padding, in batch ``index`` of ``shard``, and in batch
-        ``index`` of all shards together."""
+        """Return the number of real samples, without padding, in batch ``index`` of ``shard``, counted from
+        0, and in the batches ``index`` of all shards together."""
         real = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return real[shard], sum(real)
 
@@ -66,8 +66,8 @@ class RecordSet:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
     def fault(self, otherwise: str, suspect: int | None = None) -> UserError:
-        """Return an error that names the bad record: the record that starts at byte ``suspect``, or, if that
-        is None, the first bad record that a search of limited time finds. If it finds none, the message is
-        ``otherwise``."""
+        """Return an error that names the bad record: the one that starts at byte ``suspect`` of the .rec
+        file, or, if that is None, the first that a search of limited time finds. If it finds none, the error
+        says ``otherwise``."""
         line = preflight.find_bad_record(self.rec, self.idx, self._classes, suspect)
         return UserError(line or f"{self.rec}: {otherwise}")

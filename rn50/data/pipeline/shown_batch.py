@@ -29,9 +29,9 @@ class Drawn(NamedTuple):
     labels: list[int]
     """The label of each image, row by row."""
     mean: tuple[float, ...]
-    """The mean of red, green and blue that is taken off the pixels, 0 to 255, before the network."""
+    """The means of red, green and blue, which are subtracted from the pixels, 0 to 255."""
     std: tuple[float, ...]
-    """The standard deviation of each, by which the difference is divided."""
+    """The standard deviations of red, green and blue, by which the differences are divided."""
 
 
 def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:

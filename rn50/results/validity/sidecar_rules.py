@@ -36,7 +36,8 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, logged value, saved value) of each fact that both files have; a saved None is unknown."""
+    """Yield (name, logged value, saved value) of each fact that both files may have. A saved value of None is
+    unknown."""
     log, saved = run.log, run.saved
     sections = ("hyperparameters", "run", "data")
     hyperparameters, run_section, data = (sidecar.section(saved, section) for section in sections)
@@ -53,8 +54,10 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
     # A run with hyperparameters of the open division logs open, even if closed is configured.
     if run_section.get("division") == "open":
         yield "submission_division", log.division, "open"
-    samples, certificate = log.first("train_samples"), saved.get("data certificate")
-    certificate = certificate if isinstance(certificate, dict) else {}
+    # Logs of rn50 have these facts as metadata of ``train_samples``.
+    samples = log.first("train_samples")
+    saved_certificate = saved.get("data certificate")
+    certificate = saved_certificate if isinstance(saved_certificate, dict) else {}
     metadata_facts = {name: saved.get(name) for name in ("precision", "input_library")}
     metadata_facts["certificate_sha256"] = certificate.get("sha256")
     metadata_facts["data_set_sha256"] = certificate.get("set_sha256")
@@ -63,11 +66,12 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _contradictions_within(saved: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a phrase on each saved variable that contradicts the saved configuration. A package is made from
-    the variables, but a run is judged by its configuration."""
+    """Yield a phrase on each variable whose saved text contradicts the saved configuration. A package is made
+    from the texts of the variables, but a run is judged by its configuration."""
     texts = saved.get("variables", {})
     for section, field, variable in variables():
-        value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)
+        value = sidecar.section(saved, section).get(field)
+        text = texts.get(variable.name)
         if None not in (value, text) and text != Variable.write(value):
             configured = f"{excerpt(Variable.write(value))} in the configuration"
             yield f"{variable.name} is {excerpt(text)} in the variables beside it, and {configured}"
