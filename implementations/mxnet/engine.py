@@ -38,22 +38,25 @@ class MxnetEngine:
         self.batch_format = self._format()
 
     def build(self, seed: int, precision: str) -> list[str]:
-        config, h = self._config, self._config.hyperparameters
+        """Build the network with random weights, its graphs and the optimizer. Return the names of the
+        trainable parameters."""
+        config, hyperparameters = self._config, self._config.hyperparameters
         mx.random.seed(seed)
         self.network = self._network(precision)
         # One graph for full batches and one for ragged batches: MXNet plans a graph of static shape anew
         # whenever the shape changes.
-        self._loss = TrainingLoss(self.network, config.data.classes, h.label_smoothing)
-        self._ragged_loss = TrainingLoss(self.network, config.data.classes, h.label_smoothing)
+        self._loss = TrainingLoss(self.network, config.data.classes, hyperparameters.label_smoothing)
+        self._ragged_loss = TrainingLoss(self.network, config.data.classes, hyperparameters.label_smoothing)
         self._evaluation = Evaluation(self.network)
         for graph in (self._loss, self._ragged_loss, self._evaluation):
             graph.hybridize(static_alloc=True, static_shape=True)
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, config.run.gradient_groups, self._zeros)
-        self.optimizer = optimizer.create(parameters, h)
+        self.optimizer = optimizer.create(parameters, hyperparameters)
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> Any:
+        """Train on a batch. Return the loss of every sample, which may still be computed."""
         images, labels, samples, global_samples = batch
         with autograd.record():
             if samples < len(labels):
@@ -71,6 +74,8 @@ class MxnetEngine:
         return float(loss.mean().asscalar())  # waits for the step that has computed this loss, for no other
 
     def correct(self, batch: Batch) -> Any:
+        """Return the number of samples of a batch, without its padding, that the network classifies
+        correctly, as an array."""
         return self._evaluation(batch.images, batch.labels)[: batch.samples].sum()
 
     def logits(self, images: Any) -> Any:

@@ -52,6 +52,7 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
     """
     init_start_ms = now_ms()
     start = beginning.read(config)
+    # A resumed run takes the seed and the precision of its checkpoint.
     config_of_start = start.configured(config)
     # Connect to the other ranks, and agree with them on where to begin.
     rank = create(config_of_start)
@@ -223,7 +224,7 @@ class TimedRun:
         self.display.epoch_begins(epoch)
         result = self.rank.train_epoch(progress)
         images_per_second = all_reduce.total(self.rank.communicator, result.samples) / result.seconds
-        order = result.sample_order
+        order = result.sample_order  # this rank's part of the hash of the order; None: unknown
         order_hash = None if order is None else f"{all_reduce.total(self.rank.communicator, order):016x}"
         mean_loss = statistics.fmean(losses)
         self.log.epoch_stop(epoch, images_per_second, mean_loss, order_hash)
@@ -243,7 +244,8 @@ class TimedRun:
             checkpoint.remove(self.config)
         if saved_weights.are_asked_for(self.config):
             self.watch.doing = "saving the weights"
-            # Every evaluation has been considered. But a run that resumed after its last one made none.
+            # Each evaluation was considered when it was made. But a run that resumed after the last one has
+            # made none.
             self.best.consider(result.epoch, result.accuracy)
             saved_weights.save(self.config, self.rank, self.seed, self.best)
 

@@ -125,7 +125,7 @@ def _format(log: ResultLog) -> Iterator[Finding]:
         message = f"eval_accuracy is NaN, which is below the target ({len(nan)} of "
         message += f"{len(log.by_key['eval_accuracy'])} are)"
         remedy = "log the fraction of right answers, 0 of a run that diverged"
-        # A run whose weights are NaN cannot reach the target; if it did, its log is wrong.
+        # A run with NaN does not reach the target. If the log says that it did, the log is wrong.
         yield finding(log, nan[0].line, rule, message, remedy, ERROR if log.reached else WARNING)
 
 
@@ -214,8 +214,8 @@ def _samples(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, event.line, rule, message, remedy, WARNING if within_a_batch else ERROR)
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
-        # Some submissions log the number of batches. Accuracies that are multiples of 1 / 50,000, and not of
-        # 1 / eval_samples, show that all images were counted.
+        # Some submissions log the number of batches as eval_samples. If the accuracies are multiples of
+        # 1 / 50,000 and not of 1 / eval_samples, all images were counted.
         fractions_of_logged = evaluated > 0 and not _not_multiples(log, evaluated)
         all_counted = not _not_multiples(log, rules.EVAL_SAMPLES) and not fractions_of_logged
         accepted = all_counted or _almost_all(evaluated)
@@ -229,7 +229,7 @@ def accuracies(run: Run) -> Iterator[Finding]:
     """Yield a finding on accuracies that are no whole number of right answers, divided by the samples."""
     log = run.log
     logged = log.eval_samples or 0
-    # Count by the logged number of samples if that is possible: any with a label, else nearly ImageNet's.
+    # Take the logged number of samples if it can be right: with a label any number, else about ImageNet's.
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
     wrong = _not_multiples(log, samples)
     # In the benchmark, fractions of all 50,000 validation images are right, whatever eval_samples is.
