@@ -6,8 +6,9 @@ that the MLPerf rulesets compare.
 
 Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
 With ``precision`` "float16" or "bfloat16" autocast casts weights and activations at the inputs of
-convolutions and of the classifier; ``half_weights.py`` casts all weights at once instead. Images, activations
-and weights are channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
+convolutions and of the classifier; in STEP_MODE=fused on a GPU ``half_weights.py`` casts all weights at once
+instead. Images, activations and weights are channels-last in memory, which is PyTorch's fastest layout on
+GPUs and on CPUs.
 """
 
 import itertools

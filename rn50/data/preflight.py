@@ -53,9 +53,9 @@ def check_files(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -
     Only asks the file system for their sizes, because no file of the data set may be opened before the clock
     starts. Raises ``UserError``.
     """
-    does = "make the demo data set" if make.startswith(DEMO) else "pack it from its images"
+    action = "make the demo data set" if make.startswith(DEMO) else "pack it from its images"
     other_folder = f"set DATADIR to a folder with {', '.join(needed)}"
-    make_data = f", or {does}: {make} {folder}"
+    make_data = f", or {action}: {make} {folder}"
     remedy = other_folder + make_data
     for path in (folder, *(folder / name for name in needed)):
         try:

@@ -72,10 +72,11 @@ _TABLE = {
         "weights_initialization does not name the {number} tensors of the reference: {differences}",
         "log a weights_initialization for each of the tensors, once, by the names of the reference",
     ),
-    "": ("{said}", "see the rule of the checker"),
+    "": ("{said}", "see the rule of the checker"),  # every other message
 }
-"""Pattern for a message of the checker -> sentence and remedy, with placeholders for the groups of the
-pattern and for the facts of ``_keys``, ``_record`` or ``_tensors``. The first pattern that matches counts."""
+"""Pattern for a message of the checker -> sentence and remedy. Placeholders stand for the message itself
+({said}), for groups of the pattern, and for the facts of ``_keys``, ``_record`` or ``_tensors``. The first
+pattern that matches counts."""
 
 
 def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
@@ -118,7 +119,8 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
         if group in groups:
             line, more = read(groups[group], log)
             facts |= more
-    if "record" in groups:  # a remedy for the key comes first: for the key that was checked, if it is told
+    if "record" in groups:
+        # A remedy for the key comes before that of the table: the key of the check, else that of the record.
         remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
     return line, sentence.format(**facts), remedy.format(**facts)
 
