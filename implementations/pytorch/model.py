@@ -173,7 +173,7 @@ class Classifier(nn.Module):
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
-        fill_normal(self.weight, 0.01, random)
+        fill_normal(self.weight, deviation=0.01, random=random)
         self.bias.data.fill_(0.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
