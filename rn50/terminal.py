@@ -38,7 +38,7 @@ _WORD = re.compile(r"'[^']*'\S*|\S+")
 _COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
 """The beginning of a command to GitHub's runner, up to the character that ``inert`` replaces: ``##[cmd]``
 anywhere in a line, or ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner).
-Between these characters the runner skips some that are not ASCII, so the pattern does too."""
+The runner skips some characters that are not ASCII between these, so the pattern skips all that are not."""
 
 
 def safe(text: str) -> str:
@@ -54,8 +54,8 @@ def _printable(character: str) -> str:
     """Return a character, or its escape if it is unprintable."""
     if character.isprintable():
         return character
-    # Tabs, new lines and other separators of lines are escaped. Any other space, such as a no-break space,
-    # becomes a plain one.
+    # Tabs, new lines and other separators of lines, which are below U+0085 or the three named here, are
+    # escaped. Any other space, such as a no-break space, becomes a plain one.
     if character.isspace() and character > "\x85" and character not in "\u2028\u2029":
         return " "
     return character.encode("unicode_escape").decode("ascii")
@@ -108,18 +108,20 @@ class Terminal(Console):
     def live(self) -> bool:
         """True if a progress bar can be drawn: on a terminal that can move its cursor, and not in a CI job,
         which keeps all output as text."""
-        return (
-            self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
-        )
+        can_move_cursor = self.is_terminal and not self.is_dumb_terminal
+        return self._on_screen and can_move_cursor and not environment().get("CI")
 
     def folded(self, line: str | Text) -> Text:
         """Return a sentence, folded between words for the width of this terminal."""
         return _between_words(Text(safe(line)) if isinstance(line, str) else line, self.width)
 
     def render_str(self, text: str, **options: Any) -> Text:
+        """Return ``text``, made safe, as Rich prints it. Rich calls this for every string, cells of tables
+        included."""
         return super().render_str(safe(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts or tables as the docstring of this file says."""
         if all(isinstance(renderable, (str, Text)) for renderable in objects):
             options.setdefault("soft_wrap", True)
             if self.live and len(objects) == 1:
@@ -184,10 +186,11 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def say(line: str, err: bool = False) -> None:
     """Print one line on standard output, or with ``err`` on standard error, where it replaces what a progress
     bar may have left in the row."""
-    line, console = inert(safe(line)), Terminal(stderr=err)
-    if console.live:
-        line = ("\r\x1b[2K" if err else "") + console.folded(line).plain
-    click.echo(line, err=err)
+    console = Terminal(stderr=err)
+    text = inert(safe(line))
+    if console.live:  # on a terminal "\r\x1b[2K" empties the row
+        text = ("\r\x1b[2K" if err else "") + console.folded(text).plain
+    click.echo(text, err=err)
 
 
 def print_lines(lines: Iterable[str]) -> None:

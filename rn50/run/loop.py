@@ -63,14 +63,16 @@ class Rank:
         """Seconds of the fastest forward pass of the warm-up. No other rank takes part in a forward pass, so
         they show which rank is slow."""
         self.steps = 0
-        """Batches begun so far, in warm-up, training or evaluation. The watchdog's thread reads it."""
+        """Batches begun so far, in warm-up, training or evaluation. By it the watchdog, another thread of
+        this process, knows that the rank makes progress."""
         self._rates = LearningRates(config)
         self._last_report = 0.0  # time of the last call of OnProgress; 0 makes the first one due at once
         self._data: dict[Split, Batches] = {}
 
     def warm_up(self, seed: int) -> list[str]:
         """Build the network and compile everything on a synthetic batch, then set the initial weights of
-        ``seed`` again. Touch no file of the data set. Return the names of the trainable tensors.
+        ``seed`` again. Touch no file of the data set, and keep ``seed`` for the random order and crops of the
+        data that are opened later. Return the names of the trainable tensors.
 
         Libraries compile kernels and choose algorithms for each shape, which must not happen after the clock
         has started. The last batch of an epoch may be smaller than the others, so the warm-up makes a step of
@@ -87,7 +89,7 @@ class Rank:
             for _ in range(WARM_UP_STEPS):
                 self._dry_step(engine, batch)
                 begin = time.perf_counter()
-                engine.correct(batch)
+                engine.correct(batch)  # a forward pass
                 engine.wait()
                 self.forward_seconds = min(self.forward_seconds, time.perf_counter() - begin)
             data, batch_size = config.data, config.hyperparameters.batch_size
@@ -261,8 +263,9 @@ class LearningRates:
 
     def __init__(self, config: Config):
         samples, batch_size = config.data.train_samples, config.hyperparameters.batch_size
-        # The schedule divides the samples by the ranks and rounds down. A rank makes a step more where its
-        # shard is one sample larger and that sample needs a batch, and fewer with BENCHMARK_STEPS.
+        # The steps of an epoch in the schedule, and those that a rank really makes. The schedule rounds the
+        # samples of a rank down. A rank makes one step more if the largest shard, which is rounded up, needs
+        # one more batch; with BENCHMARK_STEPS it makes at most that many.
         steps = schedule.steps_per_epoch(samples, config.ranks, batch_size)
         batches = record_set.batches(samples, config.ranks, batch_size)
         self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)

@@ -1,5 +1,5 @@
-"""``rn50 config show``: the state of every value of a configuration, which is used, passed through, without
-effect in this configuration, or ignored.
+"""``rn50 config show``: the value of every variable of a configuration, and its state: rn50 uses it, passes
+it through to a library, or ignores it, or it has no effect with the other values.
 
 ``describe`` makes a ``Row`` of every value, ``findings`` checks the rules of MLPerf, ``show_table`` prints
 both. ``rn50 tune`` asks ``why_no_effect`` before it tries a value.
@@ -32,7 +32,7 @@ class Row:
     """One value of a configuration."""
 
     name: str
-    """Variable."""
+    """Name of the variable."""
     value: str
     """Its value, as a file would set it; empty: it is not set."""
     section: str
@@ -50,8 +50,9 @@ class Row:
     @property
     def text(self) -> str:
         """Meaning, state and origin of the variable, in words."""
-        states = {"used": "", PASSED_THROUGH: f"{self.state} {self.reason}"}
-        state = states.get(self.state, f"{self.state}: {self.reason}")
+        # Such as "passed through to NCCL" and "no effect: one rank has nothing to sum".
+        separator = " " if self.state == PASSED_THROUGH else ": "
+        state = "" if self.state == "used" else self.state + separator + self.reason
         description = "; ".join(filter(None, (self.meaning, state)))
         return description if self.origin == "file" else f"{description} [{self.origin}]"
 
@@ -123,7 +124,7 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
     resolved = config.as_environment()
     rows = []
     for section, _, variable in variables():
-        name, text = variable.given(environ)
+        name, text = variable.given(environ)  # the name or alias that is set, and its text; None: not set
         value = text or resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
         state = NO_EFFECT if reason else "used"
@@ -140,6 +141,7 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
 def why_no_effect(name: str, config: Config) -> str | None:
     """Return why the value of a variable has no effect in ``config``; None: it has an effect."""
     resolved = config.as_environment()
+    # ``is_read`` is False for a variable that needs another value of another variable, as LARSETA needs LARS.
     if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
         return None  # an empty value or 0 turns a feature off, which is an effect in any configuration
     reasons = (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config))
@@ -155,10 +157,11 @@ def _other(name: str) -> tuple[str, str, str, str]:
     if unused := UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name)):
         return "run", NO_EFFECT, *unused  # meaning, reason
     meaning = libraries.MEANINGS.get(name, "")
-    # A framework's name, such as MXNET_..., that no release of it reads.
+    # A variable that published files set for a framework, or that has its prefix, such as MXNET_, although
+    # no release of the framework reads it.
     for framework in frameworks.every().values():
         names = framework.variables
-        if names and (name in names.elsewhere or name.startswith(names.prefix) and name not in names.read):
+        if names and (name in names.elsewhere or (name.startswith(names.prefix) and name not in names.read)):
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
     for prefix, library in libraries.READERS.items():
@@ -176,14 +179,14 @@ def findings(config: Config) -> list[str]:
     """
     if config.run.division != "closed":
         return []
-    values, h, epochs = config.as_environment(), config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
+    values, h, period = config.as_environment(), config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
     problems = [*config.labels]  # such as "demo data set, not an MLPerf result"
     for name, rule in config.departures.items():
         problems.append(f"{name}={values[name]}: {rule}; the log will name the open division")
-    if config.is_imagenet and h.eval_period != epochs:
-        problems.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {epochs} epochs")
-    if config.is_imagenet and h.eval_offset >= epochs:
-        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {epochs}")
+    if config.is_imagenet and h.eval_period != period:
+        problems.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {period} epochs")
+    if config.is_imagenet and h.eval_offset >= period:
+        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {period}")
     return problems
 
 
@@ -227,15 +230,15 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
 
 
 def _advice(config: Config) -> Iterator[str]:
-    """Yield sentences on better values of FRAMEWORK and STEP_MODE if these are not set, and on a learning
-    rate that was chosen for another global batch size."""
-    traits, is_set = frameworks.traits(config.run.framework), config.environment.get("FRAMEWORK")
-    other = frameworks.instead(traits) if config.run.device == "gpu" and not is_set else None
-    if other:
-        runs = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
-        yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
+    """Yield sentences on better values of FRAMEWORK and STEP_MODE on a GPU if these are not set, and on a
+    learning rate that was chosen for another global batch size."""
+    traits = frameworks.traits(config.run.framework)
+    on_gpu = config.run.device == "gpu"
+    if on_gpu and not config.environment.get("FRAMEWORK") and (other := frameworks.instead(traits)):
+        default = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
+        yield f"FRAMEWORK: not set, so {default}; for a newer GPU, like an H100: {other[0]}"
     may_fuse = config.run.quantization == "none" and not config.environment.get("STEP_MODE")
-    if traits.fused and may_fuse and config.run.device == "gpu":
+    if traits.fused and may_fuse and on_gpu:
         newer = "from compute capability {}.{} on".format(*traits.fused[0])
         yield f"STEP_MODE: not set, so eager; {newer} fused is fastest: --set STEP_MODE=fused"
     yield from named.unchosen(config)
@@ -257,9 +260,9 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
 def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool) -> None:
     """Print the state of the values of a configuration.
 
-    With ``name`` or ``values`` it is the configuration ``name``, which a shell sources in an empty
-    environment, with the ``values`` of --set. Without both it is the configuration that the environment
-    describes. ``set_only`` leaves out the defaults.
+    With ``name`` or ``values`` it is the configuration file ``name``, which a shell sources in an empty
+    environment, changed by the ``values`` of --set, each NAME=VALUE. Without both it is the configuration
+    that the environment describes. ``set_only`` leaves out the variables that have their default.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
@@ -269,7 +272,8 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
         config = from_environment(named.changed(choice.sourced, changes), choice.document)
     else:
         config, changes = named.read(None), {}
-    # ``changed`` gives the names of ``changes``, and SUBMISSION_PLATFORM, which names them in the log.
+    # The variables that --set replaces: those of ``changes``, and SUBMISSION_PLATFORM, to which ``changed``
+    # adds them, so that the log names them.
     rows = describe(config, named.changed({}, changes))
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:

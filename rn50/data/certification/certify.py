@@ -28,6 +28,7 @@ from rn50.progress import Progress, silent
 from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
+"""Names of the splits."""
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
 """The numbers of images in ImageNet's smallest and largest class. Source: Russakovsky et al., ImageNet Large
 Scale Visual Recognition Challenge, 2015."""
@@ -39,7 +40,7 @@ class FileFacts(TypedDict):
     """Size and hash of a file."""
 
     bytes: int
-    """Size of a file."""
+    """Size of the file."""
     sha256: str
     """Its SHA-256."""
 
@@ -90,10 +91,10 @@ def certify(
     can be written.
 
     With ``decode`` every image is decoded. ``numbers`` are the expected numbers of "classes", "train" and
-    "val"; in place of a number that is None or missing, that of ``certificate.expected`` counts. ``workers``
-    is the number of threads, by default one for each core that this process may use. ``progress(done,
-    total)`` counts images. With ``write_index`` a missing index is first written from its .rec file. Raises
-    ``UserError`` if a file cannot be read, or an index cannot be written.
+    "val"; ``certificate.expected`` supplies a number that is None or missing. ``workers`` is the number of
+    threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
+    With ``write_index`` a missing index is first written from its .rec file. Raises ``UserError`` if a file
+    cannot be read, or an index cannot be written.
     """
     for path in (folder / name for name in layout.FILES):
         if write_index and path.suffix == ".idx" and not path.exists():
@@ -206,9 +207,9 @@ def _check_numbers(
         faults.add("count", idx, first, text, CHECK_DATADIR)
     # A label of -1 is no class index, which ``audit`` reports.
     images = np.bincount(split.labels[split.labels >= 0], minlength=data.classes)
-    # Other data sets than ImageNet need one image of each class, if they have so many images.
-    any_number = int(split.records >= data.classes), split.records
-    fewest, most = IMAGENET_PER_CLASS[split.name] if data.is_imagenet else any_number
+    # Data other than ImageNet need an image of each class, unless there are fewer images than classes.
+    least = 1 if split.records >= data.classes else 0
+    fewest, most = IMAGENET_PER_CLASS[split.name] if data.is_imagenet else (least, split.records)
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
@@ -221,7 +222,8 @@ def _find_duplicates(splits: Sequence[AuditedSplit], faults: DataFindings, remar
     """Add a remark for each image that occurs earlier in the same or the other split. Add a fault if these
     are more than a twentieth of all images.
 
-    ``splits`` are training and validation; the images of both are numbered in this order.
+    ``splits`` are training and validation; the images of both are numbered in this order. Images are equal if
+    their digests, SHA-256 as rows of 32 bytes, are equal.
     """
     digests = np.concatenate([split.digests for split in splits])
     labels = np.concatenate([split.labels for split in splits])

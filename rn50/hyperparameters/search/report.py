@@ -1,5 +1,5 @@
-"""``SearchOutcome``, the results of a search: it writes a report for people and the winner as a configuration
-file, and is what --json prints."""
+"""The results of a search, ``SearchOutcome``: ``rn50 search --json`` prints it, and its method ``write``
+writes a report for people and the configuration file of the winner."""
 
 import pathlib
 import shlex
@@ -25,7 +25,7 @@ from rn50.terminal import markdown, minutes
 REPORT = "report.md"
 
 
-class Saved(NamedTuple):
+class EpochsSaved(NamedTuple):
     """Epochs that the winner saves."""
 
     epochs: Difference
@@ -37,15 +37,20 @@ class Saved(NamedTuple):
         return -self.epochs.difference / self.epochs.first
 
 
+# What ``--json`` prints of it.
 prints(
-    Saved,
+    EpochsSaved,
     lambda r: {"baseline": r.epochs.first, "winner": r.epochs.second},
     lambda r: (r.epochs.difference, r.epochs.low, r.epochs.high, r.epochs.p, r.reduction),
 )
 
 
 class SearchOutcome:
-    """Outcome of a search, by its journal and its logs."""
+    """Outcome of a search, by its journal and its logs.
+
+    A search first makes trials of points, which are sets of hyperparameters. If one of them beats the
+    baseline, it is the winner, and both run again with fresh seeds: the confirmation.
+    """
 
     trials: list[Trial]
     """Trials of the search."""
@@ -60,7 +65,9 @@ class SearchOutcome:
         self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {shlex.join(arguments)}"
         self.trials = search.journal.trials
         self.plan = search.plan(self.trials)
+        """Next runs of the search, and the best point so far."""
         self.pair = search.pair
+        """Baseline and winner of the confirmation; None: no confirmation."""
         if self.pair and not confirmation.runs_left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder)
 
@@ -89,9 +96,9 @@ class SearchOutcome:
         return subject.variables(self.pair.points[WINNER]) if self.pair else None
 
     @property
-    def epochs(self) -> Saved | None:
+    def epochs(self) -> EpochsSaved | None:
         """Epochs that the winner saves; null: no confirmation."""
-        return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
+        return EpochsSaved(self.verdict.difference) if self.verdict and self.verdict.difference else None
 
     @property
     def report(self) -> pathlib.Path:
@@ -126,7 +133,7 @@ class SearchOutcome:
         ]
         if searched.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        # Of (text, configuration that it makes) the text.
+        # ``render`` returns the text, and the configuration that it makes.
         return writing.render(searched.base, "with hyperparameters that a search found", rows, values)[0]
 
     # The report
@@ -206,7 +213,8 @@ class SearchOutcome:
                 yield f"{slot.who} {slot.number}", slot.result_file
 
     def _points(self, points: dict[str, Point]) -> str:
-        """Return a table of two points, by the heading of each."""
+        """Return a table of two points, with a row for each variable. ``points`` maps the heading of a column
+        to its point."""
         first, second = (subject.variables(point) for point in points.values())  # both have the same keys
         return markdown(["variable", *points], [[name, value, second[name]] for name, value in first.items()])
 
@@ -242,6 +250,7 @@ class SearchOutcome:
         return markdown(headings, rows)
 
 
+# What ``--json`` prints of it.
 prints(
     SearchOutcome,
     lambda r: (r.stands, r.sentence, r.baseline, r.winner, r.epochs, r.verdict and r.verdict.missed),

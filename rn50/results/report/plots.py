@@ -1,4 +1,5 @@
-"""Draw the plots of the HTML pages as SVG, and pictures for files (``figure`` and ``picture``).
+"""Draw the plots of the HTML pages as SVG. ``figure`` and ``picture`` serve modules that save a plot as a
+file of its own.
 
 For a page, matplotlib draws in placeholder colours, and ``_svg`` replaces these by CSS variables of the page.
 So one drawing serves the light, the dark and the printed page.
@@ -20,7 +21,7 @@ from rn50.benchmark import rules
 from rn50.terminal import safe
 
 SERIES = 8
-"""Number of colours and of markers; the ninth curve has those of the first again."""
+"""Number of colours and of markers; a ninth curve has those of the first again."""
 MARKERS = "os^DvPX*"
 """Markers by series, in matplotlib's notation."""
 GLYPHS = "●■▲◆▼✚✖★"
@@ -29,8 +30,8 @@ MOST_POINTS = 1000
 """Most points drawn of a curve: more are not visible and take minutes to write."""
 FORMATS: dict[str, Any] = {"png": {"Software": files.MARK}, "svg": {"Creator": files.MARK, "Date": None}}
 FORMATS["pdf"] = {"Creator": files.MARK, "CreationDate": None}
-"""Format of a picture -> metadata of its file: our mark, and no date, so that equal pictures are equal
-files."""
+"""Format of a picture -> metadata of its file: the mark by which rn50 knows the files that it wrote, and no
+date, so that equal pictures are equal files."""
 # Placeholder colours: #ab00NN is that of series NN, #ab04NN that of part NN of a run's time (``time_parts``).
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
@@ -49,6 +50,7 @@ _STYLE = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
 }
+"""Further settings of the plots on pages."""
 
 
 def figure(width: float, height: float, style: Mapping[str, Any] = {}) -> Figure:
@@ -218,8 +220,7 @@ def field(
 
     def draw(axes: Axes) -> None:
         expected = [point for point, _, _ in reference]
-        line = [point.x for point in expected], [point.y for point in expected]
-        axes.plot(*line, color=_TARGET, linewidth=1)
+        axes.plot([p.x for p in expected], [p.y for p in expected], color=_TARGET, linewidth=1)
         for point, low, high in reference:
             axes.plot([point.x, point.x], [low, high], color=_TARGET, linewidth=3, alpha=0.5)
         scatter(axes, expected, s=36, color=_TARGET, marker="_")
@@ -228,9 +229,8 @@ def field(
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
         ringed = [point for point in points if point.own]
         scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
-        # The x axis is always logarithmic, the y axis only with ``log_y``.
-        for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
-            set_scale("log")
+        axes.set(xscale="log", yscale="log" if log_y else "linear")
+        for axis in [axes.xaxis, axes.yaxis] if log_y else [axes.xaxis]:
             low, high = axis.get_view_interval()
             steps = (1.0, 2.0, 5.0) if high < 500 * low else (1.0,)  # labels of more decades would overlap
             axis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
@@ -245,19 +245,20 @@ def field(
 
 
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
-    """Plot accuracy over confidence: ``bins`` are the points, beside the diagonal of equal values."""
+    """Plot accuracy over confidence, with the diagonal on which both are equal. ``bins`` has the (confidence,
+    accuracy) of each interval of confidences."""
 
     def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=_TARGET, linestyle="--")
-        axes.plot(*zip(*bins, strict=False), color="#ab0000", marker=MARKERS[0])
+        axes.plot(*zip(*bins, strict=True), color=_colour(0), marker=MARKERS[0])
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
     return _svg(draw, "Accuracy over confidence")
 
 
 def confusion(shares: Any) -> str:
-    """Plot a confusion matrix. ``shares`` is an array (labels, predictions): the fraction of the images of a
-    class for which a class was predicted."""
+    """Plot a confusion matrix. ``shares[i, j]`` is the fraction of the images of class i for which class j
+    was predicted."""
 
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
@@ -281,6 +282,7 @@ def _scale(axes: Axes, ends: Sequence[float]) -> None:
 def _draw_epochs(axes: Axes, curves: Iterable[Curve], label: str) -> None:
     """Draw curves over epochs; ``label`` is that of the y axis."""
     for curve in curves:
+        # By default matplotlib draws lines at zorder 2, so faint curves lie behind the others.
         style: dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
         style |= {"color": _colour(curve.series), "marker": MARKERS[curve.series % SERIES]}
         if curve.points:
