@@ -126,8 +126,8 @@ def _folders() -> Mapping[str, pathlib.Path]:
     # ``implementations`` is a namespace package: PYTHONPATH may have more folders of that name.
     package = importlib.util.find_spec("implementations")
     places = [str(PACKAGES / "implementations"), *((package and package.submodule_search_locations) or ())]
-    # Of two folders for one framework the last counts here. Reversed, so that it is this repository's, else
-    # that which PYTHONPATH names first.
+    # If two places have a folder for a framework, this repository's counts, else that of the place that
+    # PYTHONPATH names first. The dictionary keeps the last of equal names, hence the reversed order.
     files = (file for place in reversed(places) for file in pathlib.Path(place).glob(f"*/{TRAITS}"))
     return {file.parent.name: file.parent for file in files}
 
@@ -164,13 +164,13 @@ def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> 
     capabilities: (options --set that choose it, command that installs it). Return None if ``lacking`` has
     code for them, or no framework has.
 
-    Without ``capabilities``, assume GPUs that are newer than all code of ``lacking``.
+    Without ``capabilities``, assume GPUs that are newer than all machine code of ``lacking``.
     """
-    # GPUs newer than all code run a build with PTX, and no other.
-    runs = all(map(lacking.runs_on, capabilities)) if capabilities else lacking.ptx
-    if not lacking.capabilities or runs:
+    # Newer GPUs run the build of ``lacking`` if it has PTX.
+    has_code = all(map(lacking.runs_on, capabilities)) if capabilities else lacking.ptx
+    if not lacking.capabilities or has_code:  # without ``capabilities`` of its own, it runs on any GPU
         return None
-    # Try the frameworks that a new configuration may prefer before the others.
+    # Try the frameworks that a new configuration may prefer before the others (False sorts before True).
     for name, other in sorted(every().items(), key=lambda item: not item[1].preferred):
         if other is not lacking and "gpu" in other.precisions and all(map(other.runs_on, capabilities)):
             fused = other.fused and all(capability >= other.fused[0] for capability in capabilities)

@@ -62,7 +62,8 @@ class PytorchEngine:
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
-        # The loop calls ``mean`` with the loss of the step before. It waits for the work up to here only.
+        # During this step the loop reads the loss of the step before, by ``mean``. That waits for the work
+        # that has been started up to here, and not for this step.
         self._look_back.mark()
         images, labels, samples, global_samples = batch
         # Behind the ``samples`` images of a ragged batch is padding.
@@ -103,9 +104,9 @@ class PytorchEngine:
         tensor.copy_(torch.from_numpy(array))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
-        tensors = self.tensors()
-        self._masked = [tensors[name] for name in masks]
-        pairs = zip(self._masked, masks.values(), strict=False)
+        by_name = self.tensors()
+        self._masked = [by_name[name] for name in masks]
+        pairs = zip(self._masked, masks.values(), strict=True)
         self._masks = [torch.empty_like(masked).copy_(torch.from_numpy(mask)) for masked, mask in pairs]
 
     def synthetic(self) -> Batch:
@@ -131,8 +132,9 @@ class PytorchEngine:
         # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
         precision = before_warm_up(self._config).name
         on_tensor_cores = precision != "float32" and self.device.type == "cuda"
-        channels = 4 if on_tensor_cores else 3  # a channel of zeros aligns the pixels, as their kernels need
-        # Images are float16 or float32: for bfloat16 they come in float32.
+        # The kernels of tensor cores need aligned pixels: a fourth channel, of zeros, aligns them.
+        channels = 4 if on_tensor_cores else 3
+        # The input pipeline makes float16 or float32, not bfloat16.
         return BatchFormat(self.device.index, "HWC", on_tensor_cores and precision == "float16", channels)
 
     def _network(self, precision: str) -> Any:
@@ -152,3 +154,4 @@ class PytorchEngine:
 
 
 create = PytorchEngine
+"""Name by which rn50 finds the engine of any framework."""

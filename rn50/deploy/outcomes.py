@@ -1,5 +1,5 @@
-"""Results of the verbs after training, which ``--json`` prints. This file needs no ONNX, so that the page on
-JSON output can be made without it."""
+"""Results of the verbs on ONNX models, ``rn50 export``, ``quantize`` and ``bench inference``, which
+``--json`` prints. This file needs no ONNX, so that the page on JSON output can be made without it."""
 
 import pathlib
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from rn50.weights.counts import Counts
 Run = Callable[[np.ndarray], np.ndarray]
 """A function from the images of a batch to their logits."""
 LIMIT_S = 300
-"""Seconds after which a model is stopped, because a model from anybody may loop forever. The limit holds for
-a batch of an evaluation; for the start of ``rn50 bench inference``; and for a round beyond its own
-seconds."""
+"""Seconds after which a model is stopped, because a model from anybody may loop forever. So long may a batch
+of an evaluation take, or the start of ``rn50 bench inference``; a round of it may take so much longer than
+it should."""
 
 
 class Evaluated(NamedTuple):
@@ -89,7 +89,7 @@ class Latency(NamedTuple):
 
 
 class InferenceResult(NamedTuple):
-    """A subject at a batch size."""
+    """Result of a model on an engine at a batch size."""
 
     subject: Inline[ModelOnEngine]
     batch_size: int
@@ -104,7 +104,8 @@ class InferenceResult(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A subject that failed, with results of the batch sizes before or none."""
+    """A model on an engine that failed. ``InferenceReport.results`` has its results at the batch sizes that
+    came before."""
 
     subject: Inline[ModelOnEngine]
     failure: str

@@ -36,10 +36,10 @@ def _amx(machine: Machine) -> Diagnosis:
     """Name the frameworks that use AMX. The diagnosis is no warning, because another framework may be faster
     for small images."""
     flags = ", ".join(name for name in AMX if name in machine.cpu_flags)
+    # A framework has the rate 0 if nobody has measured it.
     fastest_first = sorted(frameworks.every().values(), key=lambda traits: -traits.rate_with_amx)
     users = " and ".join(traits.name for traits in fastest_first if traits.uses_amx)
-    measured = [traits for traits in fastest_first if traits.rate_with_amx]
-    rates = ", ".join(f"{traits.name} {traits.rate_with_amx:g}" for traits in measured)
+    rates = ", ".join(f"{t.name} {t.rate_with_amx:g}" for t in fastest_first if t.rate_with_amx)
     text = f"{flags}: used by {users} alone, the faster framework here for large images (images/s at 224x224 "
     text += f"in bfloat16 on an Intel Xeon: {rates}); rn50 bench throughput --frameworks times yours"
     return Diagnosis(OK, "AMX", text)

@@ -31,8 +31,8 @@ SLOWED = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of the reasons for lower clocks, and the reasons that mean heat or a weak power supply. Source: NVML,
-nvmlClocksThrottleReasons."""
+"""Bit of ``clocks_throttle_reasons.active`` -> the reason for lower clocks that it means. Only the bits that
+tell of heat or a weak power supply are here. Source: NVML, nvmlClocksThrottleReasons."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Gpu:
 
 def newer(first: str, second: str) -> bool:
     """Return whether version ``first`` of a driver is newer than version ``second``."""
-    numbers, others = ([int(digits) for digits in re.findall(r"\d+", text)] for text in (first, second))
-    return numbers > others
+    numbers = [[int(digits) for digits in re.findall(r"\d+", version)] for version in (first, second)]
+    return numbers[0] > numbers[1]
 
 
 def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:

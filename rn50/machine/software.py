@@ -45,7 +45,8 @@ class Software:
         """Return whether a build of the framework for ``device``, "cpu" or "gpu", is installed. Every build
         runs on a CPU; a build whose version ends in +cpu runs on nothing else."""
         # Without a package for GPUs, one package serves both devices.
-        pattern = device == "gpu" and traits.gpu_package or traits.package
+        pattern = (device == "gpu" and traits.gpu_package) or traits.package
+
         return any(
             re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
             for name, version in self.packages.items()

@@ -102,8 +102,8 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
     diagnoses = doctor.examine(machine, installed, config)
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
-    same_recipe = config.global_batch_size == claim.origin.global_batch_size and same_data
-    same_recipe = same_recipe and not claim.borrowed and not _changed(claim, config)
+    same_batch_size = config.global_batch_size == claim.origin.global_batch_size
+    same_recipe = same_batch_size and same_data and not claim.borrowed and not _changed(claim, config)
     values = config.as_environment().items()
     return Here(
         machine=choices.described(machine, choices.devices(machine)),
@@ -131,18 +131,21 @@ def _refuse_commands(document: Document) -> None:
 
 def _other_data(claim: Claim, config: Config) -> bool:
     """Return True if the data set here and that of the claim have certificates with different hashes."""
+    theirs = claim.saved.get("data certificate")
     ours = certificate.read(pathlib.Path(config.data.folder))
-    certificates = claim.saved.get("data certificate"), ours.content if ours else {}
-    hashes = [content.get("set_sha256") for content in certificates if isinstance(content, dict)]
-    return len(hashes) > 1 and hashes[0] != hashes[1] and all(isinstance(digest, str) for digest in hashes)
+    their_hash = theirs.get("set_sha256") if isinstance(theirs, dict) else None
+    our_hash = ours.content.get("set_sha256") if ours else None
+    return isinstance(their_hash, str) and isinstance(our_hash, str) and their_hash != our_hash
 
 
 def _changed(claim: Claim, config: Config) -> list[str]:
     """Return a phrase on each variable on which the epochs depend and whose value here is, or may be, another
     than in the claim."""
     saved = {name: claim.variables[name] for name in (*writing.GROUP, *_TASK) if name in claim.variables}
+    # The saved values replace the guessed ones.
     guessed = _GUESSED if saved else ()
     texts = ((name, text) for name, text in claim.origin.values.items() if name not in guessed)
+    # Read and written again, so that equal values have equal texts: "0.10" becomes "0.1".
     logged = {name: Variable.write(VARIABLES[name].read(text)) for name, text in texts}
     # Name -> text of every variable that decides the epochs, here and there. What the logs say goes before
     # what the runs saved, and that before the default.
@@ -158,7 +161,8 @@ def _changed(claim: Claim, config: Config) -> list[str]:
 def _differences(
     claim: Claim, config: Config, machine: Machine, same_machine: bool, same_data: bool
 ) -> Iterator[str]:
-    """Yield the phrases of ``Here.differences``. Of different machines the ranks are not compared again."""
+    """Yield the phrases of ``Here.differences``. Between different machines, only the phrase on the machine
+    tells the ranks."""
     if not same_machine:
         count, what = claim.accelerators or "an unknown number of", claim.accelerator or "accelerators"
         ours = f"{config.ranks} x {machine.gpus[0].name}" if machine.gpus else machine.processor

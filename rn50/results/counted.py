@@ -38,12 +38,12 @@ def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: S
         faults = [] if is_finished(run) else ["is no finished run"]
         if not saved and (configured or os.path.lexists(sidecar_file)):
             faults.append(f"{sidecar_file.name} beside it is missing, or not what rn50 saves")
-        # What the run saved, and what is asked for; without the latter it is compared with itself.
+        # Compare what the run saved with what is asked for. If nothing is asked for, the two are equal.
         facts = [shared(variables, configured) for variables in (saved, configured or saved)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")
         faults += [finding.message for finding in (*sidecar_rules.check(run), *result_rules.labels([run]))]
-        for earlier in (*claimed, *runs[:number]):
-            faults += [f"is a copy of {earlier.file}"] * any(result_rules.alike(run.log, earlier.log))
+        twins = [other for other in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, other.log))]
+        faults += [f"is a copy of {twin.file}" for twin in twins]
         if faults:
             raise UserError(run.file, faults[0], "move it away; what this command makes is made again")

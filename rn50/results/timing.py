@@ -55,9 +55,9 @@ class Throughput:
 
 def accuracies(log: ResultLog) -> list[tuple[float, float, float]]:
     """Return (epoch, minutes after run_start, top-1) of each evaluation; empty if the clock never started."""
-    start = log.run_start_ms
-    evaluations = log.evaluations if start is not None else ()
-    return [(e.epoch, (e.time_ms - (start or 0)) / 60_000, e.accuracy) for e in evaluations]
+    if (start := log.run_start_ms) is None:
+        return []
+    return [(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:
@@ -94,7 +94,8 @@ def throughput(log: ResultLog) -> Throughput:
         return Throughput((), False)
     intervals, in_blocks = _training(log)
     evaluated_ms = _covered_by(_intervals(log, "eval").values())
-    # Number of epochs of each interval: one, or what the start of a block says.
+    # Number of the first epoch of each interval -> number of its epochs: one, or what the start of a block
+    # says, which may be anything.
     epoch_counts: dict[Any, Any] = dict.fromkeys(intervals, 1)
     for event in log.by_key.get("block_start", ()) if in_blocks else ():
         if epoch_number(event.metadata.get("first_epoch_num")) is not None:
@@ -171,6 +172,7 @@ def _covered_by(intervals: Iterable[Interval]) -> Callable[[int, int], int]:
     totals = list(itertools.accumulate((end - begin for begin, end in merged), initial=0))
 
     def covered_until(time_ms: int) -> int:
+        """Return how many of the milliseconds before a time are covered."""
         begun = bisect.bisect_right(begins, time_ms)  # the number of intervals that begin until then
         # The last of them may go on beyond this time.
         return totals[begun] - (max(0, merged[begun - 1][1] - time_ms) if begun else 0)

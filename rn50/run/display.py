@@ -148,8 +148,8 @@ class LiveDisplay(Display):
         self._top1 = accuracy
         self._progress.update(self._task, top1=self._top1_text())
         verdict = "target reached" if accuracy >= self._target else f"target {self._target:g}"
-        verdict = f" ({verdict})" if math.isfinite(self._target) else ""  # TARGET=none is infinite
-        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f}{verdict}")
+        in_brackets = f" ({verdict})" if math.isfinite(self._target) else ""  # TARGET=none is infinite
+        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f}{in_brackets}")
 
     def _top1_text(self) -> str:
         """Return the latest top-1 as it is shown."""

@@ -57,8 +57,8 @@ class TensorBoardDisplay(Display):
 
     def epoch_begins(self, epoch: int) -> None:
         self._inner.epoch_begins(epoch)
-        # Open the files here, because only rank 0 gets this event. ``purge_step``: an interrupted run may
-        # have left curves, of which TensorBoard drops the points from this step on.
+        # Open the files here, because only rank 0 gets this event. A run that was interrupted may have left
+        # curves there: TensorBoard drops their points from the first step of this epoch on (``purge_step``).
         self._writer = self._writer or self._new_writer((epoch - 1) * self._steps_per_epoch + 1)
         self._epoch, self._epoch_begin = epoch, time.monotonic()
 

@@ -119,8 +119,8 @@ class Meter:
 
     def steps(self, source: Input, seconds: float) -> int:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
-        epoch. Some steps are timed to find out. Call it once for each input: it adds the time of the
-        measurement to the rounds of ``say_duration``."""
+        epoch. Some steps are timed to find out. Call it once for each input: it adds the time of a
+        measurement of the input to that of a round, which ``say_duration`` prints."""
         trial_steps = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._run(source, lead_in, trial_steps)
@@ -134,8 +134,8 @@ class Meter:
         return steps
 
     def say_duration(self, rounds: int, others: float) -> None:
-        """Print on rank 0 how long the measurement will take: ``rounds`` rounds, in which every input that
-        ``steps`` was asked about is measured once, and ``others`` seconds for other measurements."""
+        """Print on rank 0 how long all measurements will take: ``rounds`` rounds, and ``others`` seconds for
+        other measurements. In a round, every input for which ``steps`` was called is measured once."""
         if self.communicator.rank == 0:
             least = f"a round times at least {LEAST_STEPS} steps"
             say(f"{DURATION_LINE} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
@@ -155,8 +155,11 @@ class Meter:
         once. Return the samples of all ranks, the seconds of rank 0, and this rank's seconds of waiting."""
         self.communicator.barrier()
         result = self._run(source, self._lead_in(source.depth), steps)
-        time.sleep(source.depth * result.seconds / steps)  # let the queue fill up, as above
-        seconds = self.broadcast(round(result.seconds * 1e12)) / 1e12  # ranks must draw the same conclusions
+        # Let the queue fill up now, not during the next measurement.
+        time.sleep(source.depth * result.seconds / steps)
+        # All ranks take the seconds of rank 0, because they must draw the same conclusions. They exchange
+        # whole numbers, here picoseconds.
+        seconds = self.broadcast(round(result.seconds * 1e12)) / 1e12
         return result._replace(samples=round(self.sum_over_ranks(result.samples)), seconds=seconds)
 
     def _run(self, source: Input, lead_in: int, steps: int) -> EpochResult:

@@ -28,8 +28,9 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
 
     Raises UserError for a model that no zoo of these frameworks has, or if a zoo is not installed.
     """
-    is_ours = set(models) == {OURS}
-    zoos = {framework: {OURS: None, **({} if is_ours else zoo(framework))} for framework in frameworks}
+    # Framework -> its models, each with the side of its input. A zoo need not be installed for ours alone.
+    only_ours = set(models) == {OURS}
+    zoos = {framework: {OURS: None, **({} if only_ours else zoo(framework))} for framework in frameworks}
     available = [
         Network(framework, name, size)
         for framework, sizes in zoos.items()

@@ -73,9 +73,10 @@ def check(
     findings: list[Finding] = []
     judgements = []
     excused: list[pathlib.Path] = []
-    todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []  # place, runs, rulesets of a folder
-    total = 0
-    # Read all runs first: ``progress`` needs the number of calls before the first of them.
+    # Place in a published tree (None: in none), runs and rulesets of each folder.
+    todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
+    total = 0  # calls of official checkers
+    # Read all runs first, because the first call of ``progress`` needs the total.
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
@@ -93,6 +94,7 @@ def check(
         folder_verdicts = compliance.check([log.path for log in logs], chosen, count)
         verdicts += folder_verdicts
         by_file = gathered((verdict.file, verdict) for verdict in folder_verdicts)
+        # The findings that the compliance checker's verdicts on each log amount to.
         explained = (explain.explain(by_file.get(log.path, ()), log) for log in logs)
         findings += _without_duplicates(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
@@ -108,9 +110,9 @@ def check(
 
 
 def _without_duplicates(ours: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of our rules and of the compliance checker, by file, without duplicates. Of two
-    findings on the same record, keep the checker's, because it shows the test that failed. Of two findings
-    with the same message, keep ours, because our rules know whether the run is excused."""
+    """Return the findings of our rules and of the compliance checker, sorted by file and line, without
+    duplicates. Of two findings on the same record, keep the checker's, because it shows the test that failed.
+    Of two findings with the same message, keep ours, because our rules know whether the run is excused."""
     messages = {(finding.file, finding.message) for finding in ours}
     errors = (finding for finding in official if finding.severity == ERROR and finding.line)
     lines = {(finding.file, finding.line) for finding in errors}
@@ -136,7 +138,7 @@ def _unknown_accelerators(place: tree.Place | None, first: Run) -> list[Finding]
     misspelled; its remedy has the nearest name. Return none for a run without accelerators."""
     described = tree.described(first.file.parent)
     fields = described or first.saved.get("system", {})
-    # One name, or several joined by " + ".
+    # The field has one name, or several joined by " + ".
     text = str(fields.get("accelerator_model_name") or "")
     on_cpu = sidecar.section(first.saved, "run").get("device") == "cpu"
     _, accelerators_per_node = tree.counts(fields) or (1, 1)

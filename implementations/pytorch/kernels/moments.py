@@ -18,15 +18,18 @@ x need not be read:
 
     mean = sum x / rows,  q = sum x^2 / rows,  variance = q - mean^2
 
-This difference loses digits in columns whose mean is far from 0. How many? Let the error of the sums be at
-most e sum |x| and e sum x^2. Since (sum |x| / rows)^2 <= q, the error of the mean is at most e sqrt(q), that
-of its square about 2 e q, and that of the variance about 3 e q. cuDNN adds the rows of a tile, 32 to 256 of
-them, and then the tiles. For 400 images of 56x56 it adds at most k = 32 + 39,200 numbers one after another.
-Their rounding errors exceed e = 5 sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham
-and Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019). If q <= 32 (variance + eps), the
-relative error of variance + eps is at most 96 e = 5.7e-3, and that of its root 2.8e-3. Rounding to bfloat16
-costs more: 2^-8 = 3.9e-3. If q is larger, that is if the mean is more than 5.6 standard deviations from 0,
+This difference loses digits in columns whose mean is far from 0. Therefore it is used only if q <= 32
+(variance + eps), that is if the mean is at most 5.6 standard deviations from 0. Otherwise
 ``moments_of_parts`` reads x after all. Each step decides this anew for each block of columns.
+
+The bound of 32 keeps the error below that of rounding to bfloat16, 2^-8 = 3.9e-3. Let the errors of the two
+sums be at most e sum |x| and e sum x^2. Since (sum |x| / rows)^2 <= q, the error of the mean is at most e
+sqrt(q), that of its square about 2 e q, and that of the variance about 3 e q. With q <= 32 (variance + eps)
+the relative error of variance + eps is at most 96 e, and that of its root 48 e. How large is e? cuDNN adds
+the rows of a tile, 32 to 256 of them, and then the tiles. 400 images of 56x56 have 39,200 tiles of 32 rows,
+so at most k = 32 + 39,200 numbers are added one after another. The relative error of their sum exceeds e = 5
+sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to
+Probabilistic Rounding Error Analysis", 2019). With this e, the relative error of the root is 2.8e-3.
 """
 
 import torch
@@ -58,8 +61,8 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
 @triton.jit
 def moments_from_sums(sums, column, columns, rows, eps, limit):
     """Return mean and variance of the columns ``column`` from ``sums``, which has sum x and sum x^2, and a
-    boolean for each column: True if the variance has lost too many digits, that is, if q / (variance + eps)
-    exceeds ``limit``."""
+    boolean for each column: True if the variance has lost too many digits, that is, if q, the mean of x^2,
+    exceeds ``limit`` times (variance + eps)."""
     mean = tl.load(sums + column, mask=column < columns, other=0.0) / rows
     square = tl.load(sums + columns + column, mask=column < columns, other=0.0) / rows
     variance = square - mean * mean
@@ -70,9 +73,9 @@ def moments_from_sums(sums, column, columns, rows, eps, limit):
 def moments_of_parts(
     x, means, deviations, rows, columns, parts, sums, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Write mean and sum of squared deviations of every column of one part, each to (parts, columns). With
-    ``sums``, x is only read if a column of the block has lost too many digits; otherwise what is written has
-    no meaning, and ``combine_moments`` does not read it."""
+    """Write mean and sum of squared deviations of every column of one part into its row of ``means`` and
+    ``deviations``, (parts, columns). With ``sums``, x is only read if a column of the block has lost too many
+    digits; otherwise what is written has no meaning, and ``combine_moments`` does not read it."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     end = rows
@@ -90,8 +93,8 @@ def moments_of_parts(
         added += shifted
         squares += shifted * shifted
     count = rows_of_part(part, parts, rows, ROWS)
-    mean = tl.sum(added, 0)[None, :] / count  # less ``shift``, until it is stored
-    # Below 0 is rounding error. Here tl.maximum may lose a NaN, for the part's mean keeps it.
+    mean = tl.sum(added, 0)[None, :] / count  # of x - shift; the mean of x is stored below
+    # A negative sum is rounding error. If tl.maximum makes 0 of a NaN, the part's mean still is NaN.
     deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
     out = (part * columns + column)[None, :]
     valid = (column < columns)[None, :]
@@ -117,8 +120,11 @@ def combine_moments(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write mean and 1 / sqrt(variance + eps) of COLUMNS columns, and update their running statistics. PARTS
-    is a power of 2 and not less than ``parts``."""
+    """Write mean and 1 / sqrt(variance + eps) of COLUMNS columns, and update their running statistics.
+
+    ``means`` and ``deviations`` are those that ``moments_of_parts`` wrote, and ``sums`` the same as there.
+    PARTS is a power of 2 and not less than ``parts``, because Triton has no other sizes of an array.
+    """
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]

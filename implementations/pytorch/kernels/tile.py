@@ -31,8 +31,8 @@ byte for each value. Each thread has 8 neighbouring values of one row."""
 
 @triton.jit
 def place(columns, COLUMNS: tl.constexpr):
-    """Return the place of this program: its index among the programs of its block, and the index of the
-    block. Consecutive programs have different blocks."""
+    """Return the place of this program: its index among the programs of its block, which is the number of its
+    part or tile, and the index of the block. Consecutive programs have different blocks."""
     blocks = tl.cdiv(columns, COLUMNS)
     return tl.program_id(0) // blocks, tl.program_id(0) % blocks
 

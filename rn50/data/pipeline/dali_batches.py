@@ -54,8 +54,9 @@ class DaliBatches(Batches):
         try:
             return self._copied(prepared, index)
         except (AssertionError, RuntimeError):
-            # The copy fails if a record has several labels. The shape of each record's labels tells.
-            if any(tuple(shape) != (1,) for shape in prepared[1].shape()):  # of the labels
+            # The copy fails if a record has several labels. ``prepared`` is DALI's (images, labels), and
+            # ``shape()`` has the shape of the labels of each record.
+            if any(tuple(shape) != (1,) for shape in prepared[1].shape()):
                 fault = "it holds records of several labels, and a run takes one; pack the file again"
                 raise self._set.fault(fault) from None
             raise

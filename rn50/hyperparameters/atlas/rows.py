@@ -14,7 +14,7 @@ from rn50.results.report import plots, what_ran
 from rn50.results.score import SystemScore
 
 OWN = "own"
-"""Word that a result of the user's logs has in place of a round."""
+"""Text in ``Row.round`` of a result of the user's logs; a published result has its MLPerf round there."""
 OTHERS = "others"
 """Key of the colour of all boards that have no colour of their own."""
 
@@ -44,7 +44,7 @@ class Row:
     images_per_second: float | None
     """Images/s of each accelerator."""
     first_logs: PublishedResult | None = None
-    """Published result with the same logs that comes first; None: there is no other one."""
+    """The first published result with the same logs; None: it is this result, or there is none."""
     score: SystemScore | None = None
     """Score of the user's logs; None: the result is a published one."""
 
@@ -64,7 +64,8 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
     """Yield the rows of published results, in their order."""
     first: dict[tuple[published.Numbers, published.Numbers], PublishedResult] = {}
     for result in results:
-        before = first.setdefault((result.minutes, result.accuracy), result)
+        # The first result with these minutes and accuracies: two results that share them share the logs.
+        first_result = first.setdefault((result.minutes, result.accuracy), result)
         yield Row(
             anchor=anchor(result.name),
             command=f"rn50 borrow {shlex.quote(result.name)}",
@@ -79,7 +80,7 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
             epochs=_mean(result.epochs_to_target),
             minutes=result.olympic_minutes,
             images_per_second=result.images_per_second_per_accelerator,
-            first_logs=before if before is not result else None,
+            first_logs=first_result if first_result is not result else None,
         )
 
 
@@ -123,13 +124,14 @@ def series(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list[plots.Point]:
-    """Return the points of a chart of the fields ``x`` and ``y`` of the rows. A row has no point if a field
-    is not known, or is 0, which a logarithmic axis lacks, or if the result breaks the rules."""
-    points = []
+    """Return the points of a chart of two fields of the rows, of which ``x`` and ``y`` are the names.
+    ``colours`` is what ``series`` returned. A row has no point if a field is not known, or is 0, which a
+    logarithmic axis lacks, or if the result breaks the rules."""
+    drawn = []
     for row in rows:
-        at, value = getattr(row, x), getattr(row, y)
-        is_drawn = (finite(at) or 0) > 0 and (finite(value) or 0) > 0
-        if is_drawn and not (row.score and row.score.refusal):
+        x_value, y_value = getattr(row, x), getattr(row, y)
+        are_positive = (finite(x_value) or 0) > 0 and (finite(y_value) or 0) > 0
+        if are_positive and not (row.score and row.score.refusal):
             colour = colours.get(row.board, colours[OTHERS])
-            points.append(plots.Point(at, value, colour, row.anchor, own=row.round == OWN))
-    return points
+            drawn.append(plots.Point(x_value, y_value, colour, row.anchor, own=row.round == OWN))
+    return drawn

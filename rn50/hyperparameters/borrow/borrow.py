@@ -101,15 +101,17 @@ def borrow(
     cannot be run.
     """
     parts = writing.split(base)
+    # The base as a configuration, and its hyperparameters: variable -> text.
     before, old = parts.config, writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
-    if global_batch_size is None:
+    if global_batch_size is None:  # then it has the origin of BATCHSIZE
         global_batch_size = (before if "BATCHSIZE" in mixed else source).global_batch_size
     batch = _batch(source, global_batch_size, before)  # on all ranks; BATCHSIZE is that of a rank
     new = _values(taken, mixed, old)
     new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")
     texts = {name: value.text for name, value in new.items()}
     prediction, expected = _expected(source, texts, batch, before)
+    # From here on the notes of the source, which the header and the result show, tell the differences too.
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     assumed = tuple(f"{name}={value.text}" for name, value in new.items() if value.origin == "assumed")
     header = _header(source, base.path, batch, assumed, mixed)
@@ -141,9 +143,10 @@ class _Value(NamedTuple):
 
 
 def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, str]) -> dict[str, _Value]:
-    """Return variable -> new value: ``taken`` from the source, of the base for the names ``mixed``, and
-    assumed for variables that have neither. ``old`` are the values of the base. Assumed are the usual values
-    of what most logs omit (``origin.LEFT_OUT``), and the base's evaluations."""
+    """Return variable -> new value. ``taken`` are the values from the source. The variables ``mixed`` keep
+    the value that they have in ``old``, the values of the base. For a variable with neither, a value is
+    assumed: the usual one if most logs omit the variable (``origin.LEFT_OUT``), that of the base for
+    EVAL_OFFSET and EVAL_PERIOD."""
     values = {name: _Value(old[name], "base") for name in mixed if name in old}
     values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
     usual = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
@@ -159,7 +162,9 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
     # All that a complete recipe needs, and what the source sets in a way that only a shell can read.
     variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
+    # BATCHSIZE is never missing: ``borrow`` computes it from the global batch size.
     missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]
+    # ``partial`` allows that variables are missing, but not those that ``only`` names.
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
         # The notes on a variable begin with its name.
@@ -167,10 +172,9 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
         error = UserError(source.name, f"says nothing readable of {', '.join(missing)}", remedy)
         raise UserErrors(error, *map(UserError, why))
     taken = {name: value for name, value in source.values.items() if not only or name in only}
-    if not only and not missing:
+    if not only and not missing:  # the whole recipe is taken
         return taken, []
     mixed = [name for name in GROUP if name not in taken]
-    # The source states a global batch size, from which ``borrow`` computes BATCHSIZE.
     if "BATCHSIZE" in mixed and (not only or "BATCHSIZE" in only):
         mixed.remove("BATCHSIZE")
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
@@ -185,6 +189,7 @@ def _batch(source: Origin, batch: int | None, config: Config) -> int:
         raise UserError(source.name, "does not say its global batch size", "give --gbs")
     refuse_no_count("--gbs", batch)
     if batch % config.ranks:
+        # The multiples of the number of ranks below and above, without 0.
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
         problem = f"{config.ranks} ranks of {config.run.system} do not divide it"
         raise UserError(f"global batch size {batch}", problem, f"give --gbs {' or '.join(map(str, fits))}")
@@ -204,14 +209,15 @@ def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
 def _expected(
     source: Origin, values: dict[str, str], batch: int, config: Config
 ) -> tuple[ExpectedEpochs | None, str]:
-    """Return the epochs to expect of the hyperparameters ``values``, and a text of them or of why they are
-    not known. The runs of the source count only if they had as many training images; published runs and the
-    reference count only on ImageNet."""
+    """Return the epochs to expect of the hyperparameters ``values`` (variable -> text) at the global batch
+    size ``batch``, and a text of them or of why they are not known. The runs of the source count only if they
+    had these values and as many training images; published runs and the reference count only on ImageNet."""
+    # By field names. All hyperparameters but the optimizer are numbers.
     texts = {field: values[name] for field, name in VARIABLE_OF.items() if name in values}
     fields = {field: text if field == "optimizer" else float(text) for field, text in texts.items()}
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
-    as_published = batch == source.global_batch_size and source.values.items() <= values.items()
-    epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
+    as_in_source = batch == source.global_batch_size and source.values.items() <= values.items()
+    epochs = source.epochs if as_in_source and source.train_samples == config.data.train_samples else ()
     if rules.labels(dataclasses.asdict(config.data), {}):  # a label: the data set is not ImageNet
         prediction = expected_epochs.of_own_runs(epochs)
         why = ": the epochs of published runs are those of ImageNet, and this data set is another one"
@@ -225,7 +231,7 @@ def _header(
 ) -> list[tuple[str, str]]:
     """Return the entries (name, text) of the new file's header that say where the values come from."""
     rows = [("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {base.name}")]
-    rows += [("", f"{what}: {who}") for what, who in source.provenance]
+    rows += [("", f"{name}: {text}") for name, text in source.provenance]
     if source.global_batch_size not in (None, batch):
         sizes = f"global batch size {source.global_batch_size} there, {batch} here"
         rows.append(("changed", f"{sizes}; the rest as it was"))

@@ -84,8 +84,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         problem = f"the name does not end in .{', .'.join(plots.FORMATS)}"
         raise UserError(f"--plot {file}", problem, "give --plot such a file")
     same = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
-    # (accelerators, minutes) of each result that has both.
-    dots = [dot for result in same if all(dot := (result.accelerators, result.olympic_minutes))]
+    dots = [(r.accelerators, r.olympic_minutes) for r in same if r.accelerators and r.olympic_minutes]
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
