@@ -52,8 +52,8 @@ class Traits(NamedTuple):
     """(least compute capability, package): a new configuration for such GPUs sets STEP_MODE=fused, which
     needs the package. None: no new configuration sets it."""
     inference: Mapping[str, tuple[str, ...]] = {}
-    """Ways in which ``inference.py`` of the framework runs a network -> their precisions. Ways on a GPU begin
-    with "cuda-". Empty: there is no such file."""
+    """Ways in which ``inference.py`` of the framework runs a network, such as "eager" or "compiled" -> their
+    precisions. Ways on a GPU begin with "cuda-". Empty: there is no such file."""
     capabilities: tuple[tuple[int, int], ...] = ()
     """Compute capabilities for which the GPU build has machine code. Empty: it runs on any GPU."""
     ptx: tuple[int, int] | None = None

@@ -58,6 +58,7 @@ class Comparison(NamedTuple):
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
 
 
+# What ``--json`` prints of it.
 prints(Comparison, lambda r: (r.median, r.lowest, r.highest, r.rounds, r.shown))
 
 

@@ -49,6 +49,7 @@ class Written(NamedTuple):
     evaluated: Evaluated | None
 
 
+# What ``--json`` prints of it.
 prints(
     Written,
     lambda r: (r.model, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),
@@ -91,7 +92,7 @@ class Latency(NamedTuple):
 class InferenceResult(NamedTuple):
     """Result of a model on an engine at a batch size."""
 
-    subject: Inline[ModelOnEngine]
+    subject: Inline[ModelOnEngine]  # ``--json`` prints its fields in its place
     batch_size: int
     """Images of a request."""
     requests: int

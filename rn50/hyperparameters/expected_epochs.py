@@ -54,6 +54,7 @@ class ExpectedEpochs:
         return f"{spread}{missed}: {self.basis}"
 
 
+# What ``--json`` prints of it.
 prints(ExpectedEpochs, lambda r: (r.basis, r.runs, r.missed, r.missed_share, r.mean, r.low, r.high))
 
 
@@ -83,6 +84,7 @@ class Proven:
         return reference.interpolated(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
+# What ``--json`` prints of it.
 prints(Proven, lambda r: (r.name, r.values.global_batch_size, r.values, r.prediction))
 
 
@@ -100,6 +102,7 @@ def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> ExpectedEpochs 
 
     None: there are no runs with the recipe, and the reference has no runs with its optimizer.
     """
+    # ``shared`` has only the fields by which two results count as trained by the same recipe.
     group = published.by_recipe(published.distinct(recipe.optimizer)).get(recipe.shared, ())
     basis = f"{counted(len(group), 'published result')} of this very recipe"
     prediction = _of_runs(basis, _runs(group)) or of_own_runs(epochs)

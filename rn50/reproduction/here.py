@@ -56,6 +56,7 @@ class Here(NamedTuple):
     """Differences from the claim that cannot be avoided, in words."""
     prevented: list[Diagnosis]
     """Reasons that keep this machine from making the runs, with the remedy."""
+    # ``--json`` does not print the hidden fields.
     config: Hidden[Config]
     prediction: Hidden[ExpectedEpochs | None]
     facts: Hidden[Machine]
@@ -77,6 +78,7 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
     Raises UserError if no configuration can be made.
     """
     machine, installed = hardware.read(), software.read()
+    # The file has the last part of the claim's name, without characters that a shell would interpret.
     last = claim.origin.name.rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^\w.+-]", "-", last, flags=re.ASCII).strip("-.") or "X"
     file = folder / f"config_{name}.sh"

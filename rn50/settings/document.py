@@ -114,6 +114,7 @@ def find(name: str | None) -> Document:
     """
     environ = process.environment()
     choices = f"there are: {', '.join(systems())}"
+    # The variable that names the file; empty if ``name`` does, or none is set.
     variable = next((key for key in NAMED_BY if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:

@@ -137,6 +137,7 @@ class ReadFolder(NamedTuple):
         return None
 
 
+# What ``--json`` prints of it.
 prints(ReadFolder, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 

@@ -18,6 +18,8 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 OUT_OF_MEMORY = "out of memory"
+"""Failure of a job that had too little memory. ``process.OUT_OF_MEMORY`` is another thing: a pattern of error
+messages."""
 REMEDY = "give another --output"
 DURATION_LINE = "timing takes about"
 """Beginning of the line that says how long a measurement takes. ``run`` shows this line at once."""

@@ -53,10 +53,11 @@ class CheckReport:
         return failed and any(rules.OTHER_TARGET in label for label in self.labels)
 
 
+# What ``--json`` prints of it.
 prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 
 
-@checkers.started()
+@checkers.started()  # starts the process of the official checkers for the time of a call
 def check(
     paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Progress = silent
 ) -> CheckReport:
@@ -82,6 +83,7 @@ def check(
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
         if runs := _read(files, findings):
             todo.append((place, runs, chosen))
+            # The compliance checker is called for each run and ruleset.
             total += len(set(chosen)) * len(runs) + len(package_checks.official_checks(place, chosen))
     numbers = itertools.count(1)
 
@@ -101,6 +103,7 @@ def check(
         findings += _incomplete(runs, paths)
         findings += _unknown_accelerators(place, runs[0])
         judgements.append(judged)
+        # The compliance checker refuses these runs, which reached a target of their own.
         excused += [run.file for run in runs if run.converged and rules.OTHER_TARGET in run.logged_labels]
         if place:
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
@@ -141,6 +144,7 @@ def _unknown_accelerators(place: tree.Place | None, first: Run) -> list[Finding]
     # The field has one name, or several joined by " + ".
     text = str(fields.get("accelerator_model_name") or "")
     on_cpu = sidecar.section(first.saved, "run").get("device") == "cpu"
+    # (nodes, accelerators per node); without a number in the description, assume that there are some.
     _, accelerators_per_node = tree.counts(fields) or (1, 1)
     if on_cpu or text.upper() in ("", "N/A") or accelerators_per_node == 0:
         return []

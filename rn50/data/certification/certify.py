@@ -70,7 +70,7 @@ class Certified(NamedTuple):
     """Result of ``rn50 verify``: the content of the certificate, its file, and the numbers that were
     expected."""
 
-    checked: Inline[Checked]
+    checked: Inline[Checked]  # ``--json`` prints its fields in its place
     certificate: Certificate
     expected: ExpectedData
 
@@ -107,6 +107,7 @@ def certify(
     changes: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     if changes:
         expected = expected._replace(by="the command line", **changes)
+    # Findings: ``add`` takes the kind, the file, the number of the record or None, a text and a remedy.
     faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder)
     classes = _checked_lists(folder, record["lists"], expected, faults)

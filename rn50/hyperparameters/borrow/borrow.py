@@ -76,6 +76,7 @@ class Borrowed:
         return show.findings(self.config)
 
 
+# What ``--json`` prints of it.
 prints(
     Borrowed,
     lambda r: (r.base, r.changes, r.assumed, r.findings, r.expected, r.prediction),

@@ -121,7 +121,9 @@ class SearchOutcome:
         searched = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**writing.hyperparameters(searched.base.config), **subject.variables(winner)}
-        if epochs:  # so that a run is evaluated after the epoch that the slowest run needed
+        # Let a run be evaluated after the epoch that the slowest run needed. With an EVAL_OFFSET of n the
+        # first evaluation is after epoch n + 1.
+        if epochs:
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         base = searched.base.document.path.name
