@@ -49,9 +49,8 @@ class UserError(Exception):
 
     def __init__(self, subject: object, problem: object | None = None, remedy: object | None = None) -> None:
         super().__init__(subject, problem, remedy)
-        self.subject, self.problem, self.remedy = (
-            "" if part is None else str(part) for part in (subject, problem, remedy)
-        )
+        parts = ("" if part is None else str(part) for part in (subject, problem, remedy))
+        self.subject, self.problem, self.remedy = parts
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """MXNet's profiler, for ``rn50 profile``: the seconds of every operator in a few steps."""
 
 import json
-import pathlib
 from collections.abc import Callable
+from pathlib import Path
 
 import mxnet as mx
 
@@ -10,9 +10,7 @@ from rn50.run.loop import EpochResult
 from rn50.speed.measured_steps import Operator
 
 
-def profile(
-    run: Callable[[], EpochResult], trace: pathlib.Path, on_gpu: bool
-) -> tuple[EpochResult, list[Operator]]:
+def profile(run: Callable[[], EpochResult], trace: Path, on_gpu: bool) -> tuple[EpochResult, list[Operator]]:
     """Call ``run``, which runs steps, under the profiler. Write the profiler's trace to ``trace``; return the
     result of ``run``, and the operators.
 

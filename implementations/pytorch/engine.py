@@ -113,7 +113,8 @@ class PytorchEngine:
         """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
         shape = self.batch_format.shape(samples, data.image_size)
-        dtype, random = getattr(torch, self.batch_format.dtype), torch.Generator().manual_seed(0)
+        dtype = getattr(torch, self.batch_format.dtype)
+        random = torch.Generator().manual_seed(0)
         images = torch.randn(shape, generator=random).to(self.device, dtype).permute(0, 3, 1, 2)
         labels = torch.randint(data.classes, (samples,), generator=random).to(self.device)
         return Batch(images, labels, samples, samples * self._communicator.size)

@@ -47,8 +47,10 @@ def _amx(machine: Machine) -> Diagnosis:
 
 def _precision(machine: Machine, config: Config) -> Diagnosis:
     """Check that the framework computes in PRECISION on this processor, and that it does so fast."""
-    precision, has_bfloat16 = config.run.precision, bool(BFLOAT16 & machine.cpu_flags)
-    traits, remedy = frameworks.traits(config.run.framework), "set PRECISION=auto in the configuration"
+    precision = config.run.precision
+    traits = frameworks.traits(config.run.framework)
+    has_bfloat16 = bool(BFLOAT16 & machine.cpu_flags)
+    remedy = "set PRECISION=auto in the configuration"
     if precision == "bfloat16" and not traits.bfloat16_flags <= machine.cpu_flags:
         text = f"bfloat16, in which {traits.name} does not compute on this processor"
         return Diagnosis(FAILURE, "precision", text, remedy)

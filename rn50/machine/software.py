@@ -47,10 +47,8 @@ class Software:
         # Without a package for GPUs, one package serves both devices.
         pattern = (device == "gpu" and traits.gpu_package) or traits.package
 
-        return any(
-            re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
-            for name, version in self.packages.items()
-        )
+        builds = (version for name, version in self.packages.items() if re.fullmatch(pattern, name))
+        return any(device != "gpu" or not version.endswith("+cpu") for version in builds)
 
     @property
     def has_dali(self) -> bool:

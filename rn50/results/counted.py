@@ -34,7 +34,8 @@ def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: S
     If ``configured`` is empty, the runs may have any configuration.
     """
     for number, run in enumerate(runs):
-        sidecar_file, saved = sidecar.path(run.file), run.saved.get("variables", {})
+        sidecar_file = sidecar.path(run.file)
+        saved = run.saved.get("variables", {})
         faults = [] if is_finished(run) else ["is no finished run"]
         if not saved and (configured or os.path.lexists(sidecar_file)):
             faults.append(f"{sidecar_file.name} beside it is missing, or not what rn50 saves")

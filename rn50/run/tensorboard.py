@@ -1,9 +1,9 @@
 """The curves of a run for TensorBoard (``rn50 run --tensorboard``). ``rn50 train`` wraps the display of the
 run in ``recording``."""
 
-import contextlib
 import pathlib
 import time
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 from rn50.benchmark import schedule
@@ -13,14 +13,12 @@ from rn50.run.loop import LearningRates
 from rn50.settings.config import Config
 
 
-def recording(
-    display: Display, config: Config, folder: str | None
-) -> contextlib.AbstractContextManager[Display]:
+def recording(display: Display, config: Config, folder: str | None) -> AbstractContextManager[Display]:
     """Return a context that yields a ``TensorBoardDisplay`` around ``display``; without a ``folder``, the
     display itself. Raises UserError as ``TensorBoardDisplay`` does."""
     if not folder:
-        return contextlib.nullcontext(display)
-    return contextlib.closing(TensorBoardDisplay(display, config, pathlib.Path(folder)))
+        return nullcontext(display)
+    return closing(TensorBoardDisplay(display, config, pathlib.Path(folder)))
 
 
 def folder_of(folder: str | pathlib.Path, log: pathlib.Path) -> pathlib.Path:

@@ -63,7 +63,8 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     # The hidden verb ``rn50 rank``; paths among the arguments become texts.
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    command, prepare = python("-m", "rn50", *verb), process.ask_to_end_with_parent()
+    command = python("-m", "rn50", *verb)
+    prepare = process.ask_to_end_with_parent()
     text = ""
     # Ctrl-C reaches the job too, and ends it. If it does not, the kernel ends the job together with this
     # process.

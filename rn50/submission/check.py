@@ -7,9 +7,9 @@ checked by the official checkers of a whole submission: seeds, reference converg
 """
 
 import itertools
-import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
@@ -34,7 +34,7 @@ class CheckReport:
 
     verdicts: tuple[compliance.CheckerVerdict, ...]
     findings: tuple[Finding, ...]
-    excused: tuple[pathlib.Path, ...] = ()
+    excused: tuple[Path, ...] = ()
     """Logs of runs that may miss the benchmark's target, although the checker then refuses them: one of five
     runs, and runs with a target of their own."""
     labels: tuple[str, ...] = ()
@@ -58,9 +58,7 @@ prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 
 
 @checkers.started()  # starts the process of the official checkers for the time of a call
-def check(
-    paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Progress = silent
-) -> CheckReport:
+def check(paths: Sequence[Path], rulesets: Sequence[str] = (), progress: Progress = silent) -> CheckReport:
     """Check every result file below ``paths``. Without ``rulesets``, check by the ruleset of the round that a
     folder of a published tree names, else by ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the calls
     of official checkers.
@@ -73,7 +71,7 @@ def check(
     verdicts: list[compliance.CheckerVerdict] = []
     findings: list[Finding] = []
     judgements = []
-    excused: list[pathlib.Path] = []
+    excused: list[Path] = []
     # Place in a published tree (None: in none), runs and rulesets of each folder.
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
     total = 0  # calls of official checkers
@@ -126,7 +124,7 @@ def _without_duplicates(ours: Sequence[Finding], official: Sequence[Finding]) ->
     return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))
 
 
-def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
+def _incomplete(runs: Sequence[Run], paths: Sequence[Path]) -> list[Finding]:
     """Return a warning if a folder holds too few runs for a result. Return none if the first run's file is
     one of ``paths``, because files may be checked one by one."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
@@ -161,7 +159,7 @@ def _unknown_accelerators(place: tree.Place | None, first: Run) -> list[Finding]
     return findings
 
 
-def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
+def _read(files: Sequence[Path], findings: list[Finding]) -> list[Run]:
     """Return the runs of this benchmark among ``files``; add a finding to ``findings`` for each other
     file."""
     runs = []

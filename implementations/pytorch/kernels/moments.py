@@ -125,7 +125,8 @@ def combine_moments(
     ``means`` and ``deviations`` are those that ``moments_of_parts`` wrote, and ``sums`` the same as there.
     PARTS is a power of 2 and not less than ``parts``, because Triton has no other sizes of an array.
     """
-    part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    part = tl.arange(0, PARTS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
     if sums is not None:  # read the parts only for columns that have lost too many digits

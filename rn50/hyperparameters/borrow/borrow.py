@@ -102,26 +102,27 @@ def borrow(
     cannot be run.
     """
     parts = writing.split(base)
-    # The base as a configuration, and its hyperparameters: variable -> text.
-    before, old = parts.config, writing.hyperparameters(parts.config)
+    # ``before`` and ``after`` are the hyperparameters of the base and of the new file, variable -> text.
+    before = writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
     if global_batch_size is None:  # then it has the origin of BATCHSIZE
-        global_batch_size = (before if "BATCHSIZE" in mixed else source).global_batch_size
-    batch = _batch(source, global_batch_size, before)  # on all ranks; BATCHSIZE is that of a rank
-    new = _values(taken, mixed, old)
-    new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")
+        global_batch_size = (parts.config if "BATCHSIZE" in mixed else source).global_batch_size
+    batch = _batch(source, global_batch_size, parts.config)  # on all ranks; BATCHSIZE is that of a rank
+    batch_origin = "base" if "BATCHSIZE" in mixed else "borrowed"
+    new = _values(taken, mixed, before)
+    new["BATCHSIZE"] = _Value(str(batch // parts.config.ranks), batch_origin)
     texts = {name: value.text for name, value in new.items()}
-    prediction, expected = _expected(source, texts, batch, before)
+    prediction, expected = _expected(source, texts, batch, parts.config)
     # From here on the notes of the source, which the header and the result show, tell the differences too.
-    source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
+    source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, parts.config)))
     assumed = tuple(f"{name}={value.text}" for name, value in new.items() if value.origin == "assumed")
     header = _header(source, base.path, batch, assumed, mixed)
     rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
     text, config = writing.render(parts, "with borrowed hyperparameters", rows, texts)
     after = writing.hyperparameters(config)
     origins = {name: new[name].origin if name in new else "default" for name in GROUP}
-    variables = (name for name in GROUP if name in old or name in after)
-    changes = tuple(Change(name, old.get(name), after.get(name), origins[name]) for name in variables)
+    variables = (name for name in GROUP if name in before or name in after)
+    changes = tuple(Change(name, before.get(name), after.get(name), origins[name]) for name in variables)
     return Borrowed(
         origin=source,
         base=base.path,
@@ -163,7 +164,7 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
     # All that a complete recipe needs, and what the source sets in a way that only a shell can read.
     variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
-    # BATCHSIZE is never missing: ``borrow`` computes it from the global batch size.
+    # ``borrow`` computes BATCHSIZE from the global batch size, and ``_batch`` refuses a source without one.
     missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]
     # ``partial`` allows that variables are missing, but not those that ``only`` names.
     if missing and (only or not partial):
@@ -223,7 +224,8 @@ def _expected(
         prediction = expected_epochs.of_own_runs(epochs)
         why = ": the epochs of published runs are those of ImageNet, and this data set is another one"
     else:
-        prediction, why = expected_epochs.of_recipe(recipe, epochs), ", because nobody published a run of it"
+        prediction = expected_epochs.of_recipe(recipe, epochs)
+        why = ", because nobody published a run of it"
     return prediction, str(prediction or f"not known{why}")
 
 

@@ -305,12 +305,13 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
 def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: str = "img") -> str:
     """Return the SVG element of a plot: ``draw`` draws it on empty axes, ``height`` is in inches, and
     ``label`` and ``role`` are for readers of the page who do not see it."""
-    drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
+    drawn = figure(4.5, height, _STYLE)
     draw(drawn.add_subplot())
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # None leaves an entry out
+    stream = io.StringIO()
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # None leaves an entry out
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
-        drawn.savefig(stream, format="svg", transparent=True, metadata=nothing)
+        drawn.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
