@@ -25,7 +25,7 @@ from rn50.settings.config import Config
 
 
 class PytorchEngine:
-    """An engine (``rn50.run.engine.Engine``)."""
+    """The engine of one rank. The docstrings of its public methods are in ``rn50.run.engine.Engine``."""
 
     def __init__(self, config: Config, communicator: Any):
         self._config, self._communicator = config, communicator
@@ -44,14 +44,18 @@ class PytorchEngine:
         self.network = self._network(precision).to(self.device)
         self.network.initialize(seed)
         parameters = trainable(self.network)
+        # From here on the parameters are views of one tensor, and their gradients views of another.
         flat = flatten(parameters, self._zeros)
         self._gradients = flat.gradients
         self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
-        # A ragged batch, the last of an epoch, may be smaller than the others: its step is never captured.
+        # The step of a ragged batch, the last of an epoch, which may be smaller than the others. It runs
+        # operation by operation, and is never captured as a CUDA graph.
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
+            # This step casts all weights to half precision in one kernel.
             self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
         batch = self.synthetic()
+        # The same step for full batches, compiled or captured as ``mode`` says.
         self._full_step = full_batch_step(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
             # ``optimizer.step`` calls ``run``: from here on it replays a CUDA graph of the update.

@@ -97,9 +97,8 @@ def check(paths: Sequence[Path], rulesets: Sequence[str] = (), progress: Progres
         # The findings that the compliance checker's verdicts on each log amount to.
         explained = (explain.explain(by_file.get(log.path, ()), log) for log in logs)
         findings += _without_duplicates(judged.findings, [*itertools.chain(*explained)])
-        findings += power.judge(logs)[1]
-        findings += _incomplete(runs, paths)
-        findings += _unknown_accelerators(place, runs[0])
+        _, power_findings = power.judge(logs)
+        findings += [*power_findings, *_incomplete(runs, paths), *_unknown_accelerators(place, runs[0])]
         judgements.append(judged)
         # The compliance checker refuses these runs, which reached a target of their own.
         excused += [run.file for run in runs if run.converged and rules.OTHER_TARGET in run.logged_labels]

@@ -128,7 +128,8 @@ def combine_moments(
     part = tl.arange(0, PARTS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
-    offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
+    offsets = part[:, None] * columns + column[None, :]
+    inside = (part < parts)[:, None] & valid[None, :]
     if sums is not None:  # read the parts only for columns that have lost too many digits
         mean_of_sums, variance, lost = moments_from_sums(sums, column, columns, rows, eps, CANCELLED)
         inside = inside & lost[None, :]
