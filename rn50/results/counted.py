@@ -43,6 +43,7 @@ def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: S
         facts = [shared(variables, configured) for variables in (saved, configured or saved)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")
+        # ``labels`` has a finding if the sidecar file says that the run is no result, and the log does not.
         faults += [finding.message for finding in (*sidecar_rules.check(run), *result_rules.labels([run]))]
         twins = [other for other in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, other.log))]
         faults += [f"is a copy of {twin.file}" for twin in twins]

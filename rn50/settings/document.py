@@ -74,6 +74,7 @@ class Document:
         that sets no known variable, is no configuration, because it may be a script, and to show the
         configuration of a script must not run it.
         """
+        # ``anything`` is not empty if a statement may set any variable, so that only a shell knows which.
         sets_known_names = any(name in EVERY_NAME or is_passed_through(name) for name in self.names)
         if not sets_known_names and not self.assigned.anything:
             if ":::MLLOG" in self.text:

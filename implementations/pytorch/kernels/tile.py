@@ -5,8 +5,9 @@ values are float16, bfloat16 or float32. The kernels compute in float32.
 
 A tile is a rectangle of ROWS x COLUMNS values. A block is COLUMNS neighbouring columns of the matrix. A part
 is a set of tiles of one block. A kernel that computes sums over the rows runs one program for each part and
-block, and writes the sum of each part. The program adds up whole tiles in registers, and sums over the rows
-of that tile once, after its loop: a sum over rows needs a barrier, at which loads would have to wait.
+block, and writes the sum of each part. The program adds its tiles element by element in registers, and sums
+over the rows of the resulting tile once, after its loop: a sum over rows needs a barrier, at which loads
+would have to wait.
 
 The order of the programs serves the L2 cache. The programs of all blocks of a row are neighbours. Of P parts,
 part p has the tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So the
