@@ -56,10 +56,11 @@ class Meter:
         """Warm the rank up. Raises UserError if no full batch fits the shard of a rank."""
         self._config, self._rank = config, rank
         self.communicator = rank.communicator
-        shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._round_seconds = 0.0
         """Seconds of a round, which measures each input once: the sum over the calls of ``steps``."""
+        shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
+        """Number of full batches that every rank has in an epoch."""
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
             raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}", problem, "lower it")
@@ -97,8 +98,9 @@ class Meter:
         """Yield batches of JPEG images in memory without end, ``BATCHES_IN_MEMORY`` batches in turn."""
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size
         with IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
-            places = np.linspace(0, len(reader) - 1, BATCHES_IN_MEMORY * size).astype(int)
-            images = [np.frombuffer(reader.read(int(place))[1], np.uint8) for place in places]
+            # Records at equal distances over the whole file. ``read`` returns (header, bytes of the image).
+            records = np.linspace(0, len(reader) - 1, BATCHES_IN_MEMORY * size).astype(int)
+            images = [np.frombuffer(reader.read(int(record))[1], np.uint8) for record in records]
         return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
 
     def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
@@ -121,6 +123,7 @@ class Meter:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
         epoch. Some steps are timed to find out. Call it once for each input: it adds the time of a
         measurement of the input to that of a round, which ``say_duration`` prints."""
+        # Time a few steps. For this estimate, one step is lead-in enough if the steps train.
         trial_steps = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._run(source, lead_in, trial_steps)

@@ -109,12 +109,12 @@ def certify(
         expected = expected._replace(by="the command line", **changes)
     # Findings: ``add`` takes the kind, the file, the number of the record or None, a text and a remedy.
     faults, remarks = DataFindings(), DataFindings()
-    record = packing_list.read_record(folder)
-    classes = _checked_lists(folder, record["lists"], expected, faults)
+    packed = packing_list.read_record(folder)  # what rn50 pack recorded
+    classes = _checked_lists(folder, packed["lists"], expected, faults)
     splits = []
     for name in NAMES:
         try:
-            splits.append(AuditedSplit(folder, name, expected.classes, record["source"]))
+            splits.append(AuditedSplit(folder, name, expected.classes, packed["source"]))
         except UserError as error:
             make_index = f"rn50 verify --write-index {folder} makes it from {name}.rec"
             remedy = f"copy it again, or delete it: {make_index}"
@@ -127,12 +127,12 @@ def certify(
         done += records
         progress(done, total)
 
-    facts: dict[str, dict[str, object]] = {}
+    facts: dict[str, dict[str, object]] = {}  # file name -> size and SHA-256
     for split in splits:
         _read_entries(split, classes, faults)
         facts |= audit(split, decode, workers or len(os.sched_getaffinity(0)), advance, faults, remarks)
         _check_numbers(split, expected, classes, faults)
-    if len(splits) == len(NAMES):
+    if len(splits) == len(NAMES):  # the index of each split could be read
         _find_duplicates(splits, faults, remarks)
     for name, expected_facts in expected.files.items():
         if name in facts and expected_facts.get("sha256") != facts[name]["sha256"]:
