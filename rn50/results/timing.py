@@ -55,9 +55,8 @@ class Throughput:
 
 def accuracies(log: ResultLog) -> list[tuple[float, float, float]]:
     """Return (epoch, minutes after run_start, top-1) of each evaluation; empty if the clock never started."""
-    if (start := log.run_start_ms) is None:
-        return []
-    return [(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations]
+    start = log.run_start_ms
+    return [(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations if start is not None]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:
@@ -94,10 +93,11 @@ def throughput(log: ResultLog) -> Throughput:
         return Throughput((), False)
     intervals, in_blocks = _training(log)
     evaluated_ms = _covered_by(_intervals(log, "eval").values())
-    # Number of the first epoch of each interval -> number of its epochs: one, or what the start of a block
-    # says, which may be anything.
+    # First epoch of each interval -> number of its epochs: one, or what the start of a block says, which may
+    # be anything. A block whose number of epochs makes no sense is left out below.
     epoch_counts: dict[Any, Any] = dict.fromkeys(intervals, 1)
-    for event in log.by_key.get("block_start", ()) if in_blocks else ():
+    block_starts = log.by_key.get("block_start", ()) if in_blocks else ()
+    for event in block_starts:
         if epoch_number(event.metadata.get("first_epoch_num")) is not None:
             epoch_counts[event.metadata["first_epoch_num"]] = event.metadata.get("epoch_count")
     rates = []

@@ -141,9 +141,10 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
 def why_no_effect(name: str, config: Config) -> str | None:
     """Return why the value of a variable has no effect in ``config``; None: it has an effect."""
     resolved = config.as_environment()
-    # ``is_read`` is False for a variable that needs another value of another variable, as LARSETA needs LARS.
+    # An empty value or 0 turns a feature off, which is an effect in any configuration. But a variable that
+    # nothing reads (``is_read``), such as LARSETA without LARS, is empty too.
     if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
-        return None  # an empty value or 0 turns a feature off, which is an effect in any configuration
+        return None
     reasons = (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config))
     return next(reasons, None)
 

@@ -109,7 +109,7 @@ def certify(
         expected = expected._replace(by="the command line", **changes)
     # Findings: ``add`` takes the kind, the file, the number of the record or None, a text and a remedy.
     faults, remarks = DataFindings(), DataFindings()
-    packed = packing_list.read_record(folder)  # what rn50 pack recorded
+    packed = packing_list.read_record(folder)  # what rn50 pack recorded; empty if it made no data here
     classes = _checked_lists(folder, packed["lists"], expected, faults)
     splits = []
     for name in NAMES:
