@@ -253,11 +253,12 @@ def _resume(partial: Path, name: str) -> tuple[int, int]:
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
     # The last piece, left out, is empty, or a line without its end.
-    index_lines, list_lines = (path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv))
+    index_lines, tsv_lines = (path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv))
     # The last record is packed again, because its end is stored nowhere.
-    done = max(0, min(len(index_lines), len(list_lines)) - 1)
+    done = max(0, min(len(index_lines), len(tsv_lines)) - 1)
+    # A line of the index has the key of a record, a tab and the offset at which the record begins.
     offset = int(index_lines[done].split(b"\t")[1]) if index_lines else 0
-    for path, lines in ((idx, index_lines), (tsv, list_lines)):
+    for path, lines in ((idx, index_lines), (tsv, tsv_lines)):
         os.truncate(path, sum(len(line) + 1 for line in lines[:done]))
     os.truncate(rec, offset)
     return done, offset
@@ -271,6 +272,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
     tasks are not cancelled and finish.
     """
     waiting: deque[tuple[_Task, Future[_Written]]] = deque()
+    # Index in ``rest.images`` of the next image to submit, and the offset of its record.
     position, offset = 0, rest.offset
     while waiting or position < len(rest.images):
         while len(waiting) < ahead and position < len(rest.images):
@@ -282,9 +284,10 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
         written = future.result()
         end = task.offset + sum(size for size, _ in written)
         if end != task.end:
-            # An image of the task contains the magic word, as one in a hundred thousand does. Its record was
-            # cut there and is longer than ``task.end`` assumes: it overlaps the records of the next tasks.
-            # All of them are written again.
+            # An image of the task contains the magic word, as one in a hundred thousand does. RecordIO cuts
+            # its record there, which makes it longer than ``task.end`` assumes, so that the next task has
+            # overwritten its end. Write this task again once the others have ended, and then go on at its
+            # true end.
             wait([pending for _, pending in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task).result()

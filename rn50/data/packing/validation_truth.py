@@ -88,7 +88,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
                 if labels.keys() >= set(class_words) and not (is_official and meaning == _FROM_1):
                     line_labels = [labels[word] for word in class_words]
                     readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
-    # At last choose a reading. Indices mean the sorted classes for certain only if they are counted from 0
+    # Finally choose a reading. Indices mean the sorted classes for certain only if they are counted from 0
     # and stand beside image names: others may count the classes in another order.
     uncertain = (_FROM_1, _FROM_0) if words_per_line == {1} else (_FROM_1,)
     if all(way.startswith(uncertain) for way, _ in readings):

@@ -48,7 +48,8 @@ _SAVED = re.compile(
     rf"config / .*|environment / .*|python|commit|packages / ({COMPUTES})"
     rf"|system / ({'|'.join(MODEL_NAMES)})"
 )
-"""Names of sidecar values that have to be equal in all runs of a result, except ``_RUNS_OWN_CONFIG``."""
+"""Names of sidecar values that have to be equal in all runs of a result, such as "config / run / nodes",
+except those of ``_RUNS_OWN_CONFIG``."""
 _RUNS_OWN_CONFIG = {f"config / run / {name}" for name in RUNS_OWN}
 _MOST_NAMED = 3
 """Most differences that a finding names."""
@@ -115,15 +116,15 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
         if not run.converged:
             severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
             run_findings.append(_missed(run.log, severity))
-            # If it is the one that may miss the target, it may also lack its end.
+            # The one run of several that may miss the target may also lack its end.
             if missed == [run.log.path] and len(runs) > 1:
                 lenient = {log_rules.ENDS: WARNING}
                 run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
-    labelled = next((run.label for run in runs if run.label), None)
+    label = next((run.label for run in runs if run.label), None)
     excused = missed[0] if len(missed) == 1 else None
-    return Judgement(tuple(findings), labelled, tuple(chosen), excused=excused)
+    return Judgement(tuple(findings), label, tuple(chosen), excused=excused)
 
 
 def _missed(log: ResultLog, severity: str) -> Finding:
@@ -220,7 +221,7 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     remedy = "make all of them with one, or leave out the others"
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    # If one run logged its decay in steps and another in epochs, compare epochs.
+    # If one run logged its decay in steps and another in epochs, compare the epochs of both.
     if len({trained.decay_steps is None for trained in recipes}) > 1:
         decay = HYPERPARAMETERS["decay_epochs"].end
         for values, trained in zip(logged, recipes, strict=True):

@@ -3,12 +3,12 @@ from a stranger can do no harm. ``settings/document.py`` reads every configurati
 
 The reader understands assignments, ``export``, ``source`` of a file in the same folder or below, quotes,
 variables with their defaults, integer arithmetic and comments, as bash would read them in an empty
-environment. Any other statement is listed in ``not_read``, and reading goes on behind it; behind a function,
-a here-document or a command of ``_ENDS`` it does not go on. A variable that a statement of ``not_read`` may
-have changed is in doubt: it has no value until it is assigned again.
+environment. It lists any other statement in ``not_read`` and goes on behind it; behind a function, a
+here-document or a command of ``_ENDS`` it lists all statements. A variable that a listed statement may change
+is in doubt: it has no value until it is assigned again.
 
 ``_Reader`` follows statement after statement. The regular expressions before it say what it understands, and
-which variables a statement of ``not_read`` may set.
+which variables a listed statement may set.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
@@ -45,7 +45,7 @@ _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
 _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
 """Lines such as ``export LR = 2.0``, in which a shell sees three words and no assignment."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
-"""Variable without braces."""
+"""Variable without braces, as in ``$LR``."""
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
 """Characters that mean themselves. The key is True within double quotes, False outside of quotes, where a
 ``{`` may begin a list, as in ``a{b,c}``, which is not read."""
@@ -63,7 +63,8 @@ _HERE = re.compile(
 slash. Examples: ``$(dirname $BASH_SOURCE)/``, ``$(cd $(dirname ${BASH_SOURCE[0]}) >/dev/null && pwd)/``,
 ``${BASH_SOURCE%/*}/``."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""Relative path without ``..``, which stays in its folder or below: ``common.sh``, ``parts/lars.sh``."""
+"""Relative path that stays in its folder or below, as ``common.sh`` and ``parts/lars.sh``: without a slash at
+the beginning, and without ``../``."""
 _SHELLS_OWN = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
@@ -81,7 +82,7 @@ _SETS_ANYTHING = re.compile(
     r"^[$`]|\bexport\s+\w*[$`]|(?<![^\s;&|({])(?:eval|source)\s|(?<![^\s;&|({])\.\s+[^\s;&|<>()-]"
 )
 """Command that may set any variable, because its text is only known when it runs: ``$COMMAND``,
-``export $NAME=1``, ``eval ...``, ``source FILE``, ``. FILE``."""
+``export $NAME=1`` or, where a word may begin, ``eval ...``, ``source FILE``, ``. FILE``."""
 # Its three parts: where a command begins; variables before its name, as in ``LR=2 python``; its name, perhaps
 # with a folder.
 _STARTS = re.compile(
@@ -238,7 +239,7 @@ class _Reader:
             if len(set(names)) < len(names):
                 raise NotPlainError("export with a variable twice")
             # Unlike the words of a plain assignment, all words are expanded before the first one takes
-            # effect.
+            # effect. A word without = is the name of a variable to export, which changes no value.
             for name, value in [self._assigned(word) for word in arguments if "=" in word]:
                 self._set(name, value)
         elif command in ("source", ".") and len(arguments) == 1:
@@ -322,7 +323,7 @@ class _Reader:
     def _piece(self, piece: str, following: str, in_quotes: bool, depth: int) -> str:
         """Return the text that ``piece``, a quote, an escape, a substitution or a special character, stands
         for. ``following`` is the character behind it, empty at the end."""
-        # In this function ``tuple`` makes a set of characters that does not contain the empty text.
+        # ``x in tuple("ab")`` is False for an empty x, unlike ``x in "ab"``.
         if piece.startswith("\\"):
             if piece[1:] == "\n":  # the word goes on in the next line
                 return ""
