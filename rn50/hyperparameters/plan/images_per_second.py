@@ -137,9 +137,9 @@ class ThroughputModel:
         return np.where([chips.is_card(name) for name in points.names], Spread.card, Spread.system)
 
     def _deviation(self, points: "_Features") -> "np.ndarray[Any, Any] | float":
-        """Return the standard deviation of the logarithm of a factor, by which the system to plan differs from
-        similar systems at all its points alike. A system that was measured may differ as much as accelerators
-        do, because the measurement tells the factor; another system as much as makers do."""
+        """Return the standard deviation of the logarithm of the factor by which the system to plan differs
+        from similar systems, at all its points alike. A system that was measured may differ as much as
+        accelerators do, because the measurement tells the factor; another system as much as makers do."""
         return Spread.accelerator if self._measured else self._between_makers(points)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
