@@ -87,14 +87,15 @@ def parse(name: str, content: bytes) -> Model:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-        # Such a model names the other files by paths, and a stranger's model could name any file of this
-        # machine.
+        # A model that keeps tensors in other files names them by paths, and a stranger's model could so name
+        # any file of this machine.
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
             raise UserError(name, "keeps its tensors in other files", REMEDY)
         onnx.checker.check_model(proto)
     except (DecodeError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(name, f"no ONNX file ({reason})", REMEDY) from None
+    # The file may list constants among the inputs, too.
     constants = {tensor.name for tensor in proto.graph.initializer}
     inputs = [tensor for tensor in proto.graph.input if tensor.name not in constants]
     if len(inputs) != 1 or len(proto.graph.output) != 1:

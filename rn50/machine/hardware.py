@@ -60,8 +60,8 @@ class Machine:
     online: int
     """Number of online CPUs of the whole machine."""
     quota: float | None
-    """CPU seconds per second that the control group allows, as a number of CPUs, if it is less than the
-    number of ``cpus``."""
+    """CPU time that the control group allows, as a number of CPUs (1.5: 1.5 seconds per second), if it is
+    less than the number of ``cpus``."""
     memory: int | None
     memory_limit: int | None
     """Limit of the control group, if it is less than ``memory``."""

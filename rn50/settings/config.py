@@ -158,7 +158,7 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
         name, text = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            # ``values``, of the variables before this one, decide whether it is read.
+            # The values of the variables before this one decide whether it is read.
             value = variable.value(text, values)
         except ValueError as error:
             problems.append(f"{name}={excerpt(str(text))} {error}; {hint}")

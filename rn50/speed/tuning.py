@@ -119,19 +119,21 @@ class Tuner:
     def run(self) -> Tuning:
         """Search, compare the best configuration with the initial one, and return the outcome."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
+            # Time for one trial of each value but the current one; a trial measures two configurations a round.
             values = sum(len(setting.values) - 1 for setting in self._settings)
-            # A trial measures two configurations a round.
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = [True]
             # Try all settings again while one of them helped. Out of time, every trial returns False at once.
             while any(helped):
                 helped = [self._tune(setting, steps) for setting in self._settings]
+                # Then try changes of several settings at once.
                 helped += [self._try(change, steps) for change in input_settings.together(self._best)]
             return self._confirm()
 
     def _elapsed(self) -> float:
         """Return the seconds since the search began, and show them as its progress."""
-        elapsed, total = time.monotonic() - self._begin, max(1, round(self._seconds))
+        elapsed = time.monotonic() - self._begin
+        total = max(1, round(self._seconds))
         self._progress(min(round(elapsed), total), total)
         return elapsed
 
