@@ -119,7 +119,8 @@ class Tuner:
     def run(self) -> Tuning:
         """Search, compare the best configuration with the initial one, and return the outcome."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
-            # Time for one trial of each value but the current one; a trial measures two configurations a round.
+            # The time is for a trial of each value but the current one. A trial measures two configurations a
+            # round.
             values = sum(len(setting.values) - 1 for setting in self._settings)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = [True]
