@@ -25,13 +25,13 @@ from rn50.results.parse import ResultLog
 from rn50.terminal import counted
 
 GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
-"""Possible gaps of a script, in lengths of a run: from 0.001 to 60 of them, each 2 % above the last.
-Likelihoods are arrays with an entry for each of them."""
+"""Possible gaps of a script, in lengths of a run: from 0.001 to 60, each 2 % above the one before.
+Likelihoods are arrays with an entry for each of these gaps."""
 JITTER, JITTER_S = 0.05, 1.0
 """Two parts of the standard deviation of a script's gaps: one as a fraction of the gap, one in seconds.
 ``_jitter`` adds their squares. Gaps of scripts in published results vary by 0.1 to 8 %."""
 MOST_LEFT_OUT = 5
-"""Most runs in one hole whose length still tells their number; the lengths of more lie too close together."""
+"""Most runs in one hole that its length can tell; holes of more runs differ too little in length."""
 LEFT_OUT = 0.4
 """Probability that a run is missing in a gap, if runs were left out; also that a second is missing after the
 first, a third after the second, and so on."""
@@ -62,8 +62,8 @@ OVERLAP = -0.08
 LEAST_HOLE = 0.2
 """Shortest gap, in lengths of a run, that the text calls the longest gap."""
 MUCH_LONGER = 0.5
-"""Excess, in lengths of a run, of an initialisation or ending over the shortest of the set, from which it
-stands out. In published results the largest is 0.37."""
+"""An initialisation or ending stands out if it exceeds the shortest of the set by more than so many lengths
+of a run. In published results the largest excess is 0.37."""
 
 Trial = tuple[int, int]
 """Number of a run as counted by the script that made it, and number of runs that the script announced."""
@@ -77,8 +77,8 @@ def trials(runs: RunSet) -> Evidence | None:
     8``; None without a count.
 
     If runs overlap, several calls of the script ran at once, and nothing tells which call made a run. But
-    each call makes trial 1 before trial 2, so a trial 1 is missing if there are fewer of them than of trial
-    2."""
+    each call makes trial 1 before trial 2, so a trial 1 is missing if there are more runs that are trial 2
+    than runs that are trial 1."""
     counts = [log.trial for log in runs.logs]
     tally = collections.Counter(_all_trials(runs))
     if not any(counts):
@@ -86,7 +86,7 @@ def trials(runs: RunSet) -> Evidence | None:
     missing = _missing_trials(runs)
     if any(gap < OVERLAP for gap in runs.gaps):
         # (k, n) is trial k of n.
-        rarer = [(k - 1, n) for (k, n), times in sorted(tally.items()) if k > 1 and times > tally[k - 1, n]]
+        rarer = [(k - 1, n) for (k, n), count in sorted(tally.items()) if k > 1 and count > tally[k - 1, n]]
         missing = [f"trial {number} of {announced}" for number, announced in rarer]
     # Every run is the first of several announced: each call of the script lacks its second.
     numbers = [number for number, announced in tally.elements() if announced > 1]
@@ -106,16 +106,17 @@ def _all_trials(runs: RunSet) -> list[Trial]:
 
 
 def _missing_trials(runs: RunSet) -> list[str]:
-    """Return phrases on the trials that are missing before or between the runs, if no two runs overlap."""
+    """Return phrases on the trials that are missing before or between the runs. They are right only if no two
+    runs overlap."""
     unfinished = {run.log.trial for run in runs.unfinished}
     missing: list[str] = []
     before: ResultLog | None = None  # log of the run before, None for the first run
     for log in runs.logs:
-        # Nothing is said of the trials between a run without a count and the next run.
+        # After a run without a count nothing tells which trials are missing.
         if log.trial and (before is None or before.trial):
-            # Where a call of the script begins, its trials from 1 on should stand before this run.
+            # If this is the first run of its call of the script, the call made trials 1, 2, ... before it.
             numbers, where = range(1, log.trial[0]), f"before {log.path.name}"
-            # The call goes on: only the trials between the two runs can be missing.
+            # If the run before is of the same call, only the trials between the two can be missing.
             if before and (between := _between(before.trial, log.trial)) is not None:
                 numbers, where = between, f"between {before.path.name} and {log.path.name}"
             if left_out := [number for number in numbers if (number, log.trial[1]) not in unfinished]:
@@ -135,19 +136,19 @@ def not_here(runs: RunSet) -> str:
 def numbers(runs: RunSet) -> Evidence | None:
     """Test "file numbers": compare the numbers in the names of the files with each other (is one absent?) and
     with the clock (do they rise with it?). None for fewer than three numbers."""
-    names = runs.numbers
-    if len(names) < 3:
+    by_clock = runs.numbers
+    if len(by_clock) < 3:
         return None
-    if max(names) - min(names) + 1 - len({*names}) > MOST_ABSENT:
+    lowest, highest = min(by_clock), max(by_clock)
+    if highest - lowest + 1 - len({*by_clock}) > MOST_ABSENT:
         return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
-    present = {*names, *map(number_of, runs.unfinished)}
-    if absent := sorted({*range(min(names), max(names) + 1)} - present):
-        text = f"no {_listed(absent)} among the numbers {min(names)} to {max(names)}"
+    if absent := sorted({*range(lowest, highest + 1)} - {*by_clock, *map(number_of, runs.unfinished)}):
+        text = f"no {_listed(absent)} among the numbers {lowest} to {highest}"
         return Evidence("file numbers", True, text, len(absent))
-    # ``names`` is in the order of the clock, so these are the places by the clock of the ascending numbers.
-    order = [names.index(number) for number in sorted(names)]
-    listed = ", ".join(map(str, names))
-    # Gaps without an overlap, and nearly the same, are those of one script.
+    # For each number, in ascending order, its place by the clock, from 0.
+    order = [by_clock.index(number) for number in sorted(by_clock)]
+    listed = ", ".join(map(str, by_clock))
+    # One script made the runs: no two overlap, and the gaps are nearly equal.
     steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
@@ -163,8 +164,9 @@ def _is_rearranged(order: Sequence[int]) -> bool:
     reversal of a rotation, or the ascending order with one number moved. Harmless files are numbered in these
     ways too."""
     n = len(order)
-    # From each number to the next, and from the last to the first: 1 in a rotation, -1 in a reversed one.
+    # Differences modulo n of neighbours in a circle of the numbers: all 1 in a rotation, all n - 1 reversed.
     steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
+    # The order without each of its numbers: ascending if only that number was moved.
     rests = ([number for number in order if number != moved] for moved in order)
     return steps not in ({1}, {n - 1}) and not any(sorted(rest) == rest for rest in rests)
 
@@ -201,14 +203,15 @@ def holes(runs: RunSet) -> Evidence | None:
     gaps: list[_Gap] = []
     logs = [run.log for run in runs.unfinished]
     # (file, first second, last second) of each unfinished run, by its records
-    lasted = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
+    others = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
     explained = _explained(runs)
     for i, (before, after) in enumerate(itertools.pairwise(runs.logs)):
         end, begin = runs.spans[i][1], runs.spans[i + 1][0]
         # (file, seconds) of each unfinished run that began in this gap: no hole is left where it ran.
-        inside = [(name, min(last, begin) - first) for name, first, last in lasted if end <= first <= begin]
+        inside = [(name, min(last, begin) - first) for name, first, last in others if end <= first <= begin]
         remarks += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
         filled = sum(seconds for _, seconds in inside) / runs.length
+        # The gap without the time of unfinished runs, at least the shortest of ``GAPS``.
         if runs.gaps[i] >= OVERLAP:
             gaps.append((before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
         else:
@@ -303,6 +306,7 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool])
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
         has_room = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
         by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(has_room, 4 * pause, 0))
+        # If no run was left out, a gap is regular or a pause.
         without = np.log((1 - again) * regular + again * pause)
         # If runs were left out, a gap without a hole is regular, and a pause with probability 0.003 only.
         none = (1 - LEFT_OUT) * regular + 3e-3 * pause

@@ -15,11 +15,9 @@ from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 
 _LONGEST_INITIALISATION = 3_600_000
-"""Milliseconds from ``init_start`` to ``run_start`` beyond which ``init_start`` is of another clock or
-job."""
+"""If ``init_start`` is more than so many milliseconds before ``run_start``, it is of another clock or job."""
 _LONGEST_ENDING = 600_000
-"""Milliseconds from ``run_stop`` to the last record beyond which the last record is of another clock or
-job."""
+"""If the last record is more than so many milliseconds after ``run_stop``, it is of another clock or job."""
 _LONGER = 0.1
 """Lengths of a run by which the initialisation or the ending of a run may exceed the shortest of the set. If
 it exceeds it by more, the excess counts as a gap between two runs."""
@@ -70,8 +68,8 @@ class RunSet:
 
     @functools.cached_property
     def shortest_outside(self) -> tuple[float, float]:
-        """The shortest initialisation that is not 0, which stands for unknown, and the shortest ending of the
-        set, in seconds."""
+        """(shortest initialisation, shortest ending) of the set, in seconds. An initialisation of 0 is not
+        known, and does not count; 0 if none is known."""
         before, after = zip(*self.outside_clock, strict=True)
         return min(filter(None, before), default=0.0), min(after)
 
@@ -100,7 +98,8 @@ class RunSet:
         return [(after[0] - before[1]) / self.length for before, after in pairs]
 
     def are_of(self, result: PublishedResult) -> bool:
-        """Return whether a row of the published table is of these very runs, by their minutes."""
+        """Return True if ``result``, a row of the published table, is of these very runs: it has their
+        minutes."""
         return result.is_of(log.minutes for log in self.logs)
 
     @functools.cached_property

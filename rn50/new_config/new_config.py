@@ -118,7 +118,7 @@ prints(
 def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:
     """Return the path that a configuration called ``name`` is written to: ``output``, by default
     configs/config_NAME.sh. Raises UserError if no system can have this name."""
-    # ``path_part`` makes a safe name of a file; a name that it changes, such as "A." or a long one, is none.
+    # ``path_part`` changes names that are not safe in a file's name, such as "A." or a long one: refuse them.
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
         raise UserError(f"NAME {name}", "no name of a system", remedy)

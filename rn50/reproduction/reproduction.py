@@ -128,7 +128,7 @@ def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) ->
     # The verb prints ``next``, so ``rn50 run`` leaves out its own line "Next".
     file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
     status = watch.make_missing(file, folder / RESULTS, runs, as_json, **environment)
-    # FAULT is the status if the runs were made and a check of the result failed, which ``judge`` reports.
+    # FAULT is also the status if all runs were made and a check of the result failed: ``judge`` reports that.
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)

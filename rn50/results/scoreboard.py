@@ -118,8 +118,8 @@ def _unverified(system: SystemScore) -> str:
 
 
 def _further_reasons(system: SystemScore) -> list[str]:
-    """Return a line for each reason after the first, which ``_headline`` has. Of more than ``_MOST_REASONS``
-    the last line only gives the number."""
+    """Return a line for each reason after the first, which ``_headline`` has. If there are more than
+    ``_MOST_REASONS``, the last line gives the number of those left out."""
     lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
     left = len(system.reasons) - _MOST_REASONS
     return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines

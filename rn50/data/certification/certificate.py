@@ -51,7 +51,7 @@ class ExpectedData(NamedTuple):
     files: dict[str, dict[str, Any]]
     """File name -> {"bytes": size, "sha256": hash}; empty: no earlier record states them."""
     by: str
-    """Source of the expectation, such as "certificate.json" or "ImageNet"."""
+    """What the expectation is from: "certificate.json", another file, or "ImageNet"."""
 
     @property
     def is_imagenet(self) -> bool:
@@ -120,15 +120,15 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
 def read(folder: Path) -> Certificate | None:
     """Return the certificate of a data folder, or None if it has none. Raises UserError for a damaged one.
 
-    A run calls this function after its clock has started: the certificate is a file of the data set, and none
-    of them may be opened before.
+    A run calls this function after its clock has started, because no file of the data set, such as the
+    certificate, may be opened earlier.
     """
     path = folder / CERTIFICATE
     content = packing_list.read_json(path)
     if content is None:
         return None
     has_hashes = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
-    # Data at fault may lack a file, and so its hash.
+    # The certificate of data at fault need not have all hashes, because a file may be missing.
     if content.get("passed") is True and not has_hashes:
         raise _damaged(path, "it does not say what each file is")
     return Certificate(path, content, files.sha256(path))
