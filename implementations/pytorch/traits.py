@@ -14,7 +14,7 @@ TRAITS = Traits(
     packages=r"torch(vision)?|nvidia-(dali-.*|cudnn-frontend)|numpy",
     requirements={"cpu": ("pytorch-cpu",), "gpu": ("pytorch-gpu",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
-    # Ways to run the network -> their precisions.
+    # Ways in which inference.py runs a network -> their precisions.
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
     | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
     input_libraries=("dali", "dataloader"),

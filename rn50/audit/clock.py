@@ -139,9 +139,11 @@ def hardware(runs: RunSet) -> Evidence | None:
     name = chips.name(model)
     if name not in model_of_all.accelerators:
         return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
-    rate = model_of_all.predict(Conditions(name, number, batch_size / number))
-    deviations = math.log(measured / rate.images_per_second) / math.hypot(rate.spread, 0.03)
-    text = f"{measured:,.0f} images/s per accelerator, {rate.images_per_second:,.0f} predicted from others"
+    rate, spread = model_of_all.predict(Conditions(name, number, batch_size / number))
+    # Standard deviation of the logarithm: that of the prediction, and 0.03 besides.
+    deviations = math.log(measured / rate) / math.hypot(spread, 0.03)
+    text = f"{measured:,.0f} images/s per accelerator, {rate:,.0f} predicted from others"
+    # Probability of so many standard deviations or more, in a normal distribution.
     p = math.erfc(deviations / math.sqrt(2)) / 2
     return Evidence("hardware", deviations > DEVIATIONS_FASTER, text, deviations, p)
 

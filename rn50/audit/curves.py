@@ -40,7 +40,8 @@ def _curve(log: ResultLog) -> dict[float, float]:
 
 
 def _deviations(epochs: Sequence[float]) -> Any:
-    """Return the usual standard deviation of the accuracy at each of ``epochs``, which ascend."""
+    """Return the usual standard deviation of the accuracy at each of ``epochs``, which ascend: ``DEVIATIONS``
+    has one for each tenth of the last epoch."""
     return np.array([DEVIATIONS[min(int(10 * epoch / epochs[-1]), 10)] for epoch in epochs])
 
 
@@ -57,6 +58,7 @@ def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> An
     with np.errstate(invalid="ignore"):  # differences may be NaN
         two_runs = np.logaddexp(_log_normal(differences, usual), _log_normal(differences, usual / 2))
         two_runs = np.logaddexp(two_runs - math.log(2), math.log(1e-4))
+    # The likelihood of a copy is the mean over ``CHANGED``, because its deviation is not known.
     ratios = np.stack([np.nansum(_log_normal(differences, sigma) - two_runs, axis=1) for sigma in CHANGED])
     return np.logaddexp.reduce(ratios) - math.log(len(CHANGED))
 
@@ -101,15 +103,16 @@ class Curves:
         starts, epochs, top_1 = self._table
         best, pairs = (-math.inf, ""), 0
         for row in rows:
-            # Compare with the runs of other sets, and with the later runs of this set, so that each pair
-            # counts once; in both cases only if the first ``FEWEST`` evaluations are after the same epochs.
             n = np.count_nonzero(~np.isnan(epochs[row]))  # evaluations of the run
+            # True for the rows to compare with: runs of other sets, and the later runs of this set, so that
+            # each pair counts once; in both cases only if the first ``FEWEST`` epochs are the same.
             others = ~np.isin(starts, starts[rows.start : rows.stop])
             others[row + 1 : rows.stop] = True
             others &= (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1)
             if not others.any():
                 continue
             pairs += np.count_nonzero(others)
+            # Accuracies of the others at the epochs of this run, NaN where theirs are after another epoch.
             shared = np.where(epochs[others, :n] == epochs[row, :n], top_1[others, :n], math.nan)
             distances = np.nanmean((shared - top_1[row, :n]) ** 2, axis=1)
             near = np.argsort(distances, kind="stable")[:NEAREST]
@@ -133,6 +136,7 @@ def shifted(runs: RunSet) -> Evidence | None:
     benchmark, whose curves vary by other amounts."""
     logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
     curves = [_curve(log) for log in logs]
+    # Of each run the first three epochs after which it is evaluated.
     first_epochs = [[*curve][:3] for curve in curves]
     for log, epochs in zip(logs, first_epochs, strict=True):
         if first_epochs.count(epochs) == 1 and len(first_epochs) > 3:
@@ -145,7 +149,7 @@ def shifted(runs: RunSet) -> Evidence | None:
     if runs.label:
         return None
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
-    # Standard deviations of a run less the mean of the n others: sqrt(1 + 1 / n) times those of a run.
+    # Standard deviations of a run minus the mean of the n others: sqrt(1 + 1 / n) times those of a run.
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)
     scores = []
     for index, log in enumerate(logs):

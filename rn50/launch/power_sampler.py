@@ -77,11 +77,11 @@ def main(source: str, file: pathlib.Path) -> None:
     lines: list[str] = []
     meter: PowerMeter | None = None
     if source.startswith(FILE):
-        path, _ = power.meter_file(source)  # without the milliseconds by which the meter's clock is ahead
+        path, _ = power.meter_file(source)  # _: milliseconds by which the meter's clock is ahead
         size = path.stat().st_size
         about = {SOURCES: "a meter", "file": path.name, LEFT_OUT: ""}
     else:
-        readable, _ = power.counters(source)
+        readable, _ = power.counters(source)  # _: reasons why others cannot be read
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter = PowerMeter(readable)
     begin_ms = now_ms()

@@ -52,6 +52,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
     """
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
+    # Without pools all ranks share all CPUs.
     for pool in pools or [Pool(None, range(ranks_per_node), [machine.cpus])]:
         node_cores = [_cores(cpus, machine) for cpus in pool.cpus]
         # Each rank gets a slice of every node's cores. If the first node, that of the GPUs, has fewer cores
@@ -64,7 +65,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
                 rank_cores, cpu_limit = node_cores[0], machine.usable_cpus
             else:
                 rank_cores = [core for cores in node_cores for core in _slice(cores, index, len(pool.ranks))]
-                # This rank's part of the CPUs that the quota allows, but at least one.
+                # Number of CPUs: this rank's part of those that the quota allows, but at least one.
                 cpu_limit = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
             # Without a quota a rank gets all hardware threads of its cores.
             cpus = _one_of_each_core_first(rank_cores)[: None if machine.quota is None else cpu_limit]

@@ -79,7 +79,7 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
     rows = _rows(table)
     row_of: dict[int, Row] = {}  # index of a result -> its row
     times = [system.scaled_minutes or system.olympic_minutes for system in scores]
-    pairs = []  # (difference in minutes, index of the result, row)
+    pairs = []  # (difference in minutes, index of the result, row) for each row that may be of the result
     for i, system in enumerate(scores):
         submitters, systems = _names(system)
         fitting = (r for r in rows if _folded(r.submitter) in submitters and _folded(r.system) in systems)

@@ -136,7 +136,7 @@ class Bench:
 
     @property
     def failed(self) -> bool:
-        """True if the job of a cell failed for another reason than too little memory."""
+        """True if the job of a cell failed, and not because of too little memory."""
         harmless = ("", worker.OUT_OF_MEMORY)
         # A result without a log is of no job, because the framework lacks the precision.
         return any(result.log and result.failure not in harmless for result in self.results)
@@ -171,6 +171,7 @@ class Bench:
     def _scaling(self, measured: Cell, kind: str) -> float | None:
         """Return the images/s per rank in this cell, divided by those in the cell with the fewest ranks that
         is otherwise equal. None: this is that cell."""
+        # (ranks in all, machines) -> images/s per rank
         per_rank = {
             (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
             for cell, rates, *_ in self.results
@@ -228,9 +229,9 @@ class Bench:
     @property
     def facts(self) -> Inline[Facts]:
         """Machine, software and task of the measurement."""
-        machine, data = description.read(), self.config.data
+        machine = description.read()
         cpus = machine.get("host_processor_vcpu_count", "unknown")
-        device = self.config.run.device
+        device, data = self.config.run.device, self.config.data
         installed = software.read().packages
         # ``traits.packages`` is a regular expression of the names of a framework's packages.
         pattern = "|".join(traits.packages for traits in frameworks.every().values())

@@ -51,7 +51,7 @@ class ExpectedData(NamedTuple):
     files: dict[str, dict[str, Any]]
     """File name -> {"bytes": size, "sha256": hash}; empty: no earlier record states them."""
     by: str
-    """What the expectation is from: "certificate.json", another file, or "ImageNet"."""
+    """Origin of the expectation: the name of a file, such as "certificate.json", or "ImageNet"."""
 
     @property
     def is_imagenet(self) -> bool:

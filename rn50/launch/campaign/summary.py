@@ -87,6 +87,7 @@ def lines(
 
 
 def _score(score: SystemScore) -> str:
+    """Return the score in words; if there is none, the reason, and the best accuracy or the mean so far."""
     if score.accuracy is not None:
         return scoreboard.top_1(score.accuracy)
     converged = sum(run.converged for run in score.runs)
@@ -103,6 +104,7 @@ def _score(score: SystemScore) -> str:
 
 
 def _speed(score: SystemScore) -> str:
+    """Return images/s in training, images/s over the whole run, and the spread of the runs, in words."""
     rate = timing.training_rate([run.log for run in score.runs])
     parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
@@ -119,6 +121,7 @@ def _next(score: SystemScore, system: str) -> str:
     if any(run.is_cut for run in score.runs):
         return f"without BENCHMARK_STEPS runs give a result    |    {rn50} bench throughput {base}"
     missed = sum(not run.converged for run in score.runs)
+    # The score drops one run that missed the target.
     if missed > 1:
         advice = "find out why in the report before you make more    |    docs/troubleshooting.md"
         return f"{missed} runs missed the target, and of {rules.RUNS} one may: {advice}"
@@ -130,9 +133,9 @@ def _next(score: SystemScore, system: str) -> str:
     # Compare with the runs of the unchanged configuration, and make these first if there are none.
     if changes:
         before = folder.parent / base
-        into = "" if before.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(before))}"
-        first = "" if any(before.glob("result_*.txt")) else f"{rn50} run {base}{into}    |    "
-        return f"{first}{rn50} compare {shlex.join(map(str, (before, folder)))}"
+        output = "" if before.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(before))}"
+        make_before = "" if any(before.glob("result_*.txt")) else f"{rn50} run {base}{output}    |    "
+        return f"{make_before}{rn50} compare {shlex.join(map(str, (before, folder)))}"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {shlex.quote(str(folder))} -o submission    |    docs/submission.md"
