@@ -23,7 +23,7 @@ from rn50.settings.config import Config
 from rn50.settings.fields import variables
 from rn50.settings.libraries import is_passed_through
 
-_SEVERAL = "start those of several with ./run.sub (Slurm)"
+_START_SEVERAL = "start those of several with ./run.sub (Slurm)"
 """End of a remedy: how to start the ranks of several machines without Horovod."""
 
 
@@ -93,14 +93,14 @@ def bind(config: Config) -> str:
     """Bind this process to the cores of its rank, and return a line that reports it. Call it before anything
     starts threads."""
     number, ranks = sharing(config)
-    # Choose cores near the rank's GPU, unless Slurm bound the tasks: ``number`` is not that of its GPU then.
+    # Choose cores near the rank's GPU, unless Slurm bound the tasks: then ``number`` does not tell the GPU.
     near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
     return binding.apply(binding.plan(hardware.read(), ranks, near_gpus)[number % ranks])
 
 
 def horovod_has_mpi() -> bool:
-    """Return True if Horovod is linked to MPI. Read its library, because Horovod's own function for that
-    imports the framework."""
+    """Return True if Horovod is linked to MPI, by a look into its library. Horovod's own function that tells
+    it would import the framework."""
     package = importlib.util.find_spec("horovod")
     if package is None or not package.origin:
         return False
@@ -111,7 +111,7 @@ def horovod_has_mpi() -> bool:
 def _need_horovod(config: Config) -> None:
     """Raise UserError if the framework does not use Horovod, or if Horovod is not installed."""
     if _without_horovod(config):
-        remedy = f"set LAUNCHER=auto for those of one machine, and {_SEVERAL}"
+        remedy = f"set LAUNCHER=auto for those of one machine, and {_START_SEVERAL}"
         raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do not use Horovod", remedy)
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
