@@ -85,6 +85,7 @@ class RunSet:
         initialisation or ending that exceeds the shortest by more than ``_LONGER`` counts as if it were the
         shortest; the rest of it falls into the gap beside the run."""
         spans, shortest = [], self.shortest_outside
+        # Largest initialisation and largest ending that count as they are.
         most = [seconds + _LONGER * self.length for seconds in shortest]
         for log, outside in zip(self.logs, self.outside_clock, strict=True):
             before, after = (time if time <= most[i] else shortest[i] for i, time in enumerate(outside))

@@ -116,8 +116,8 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Measure training for a minute. Return the reproduction with the measurement, and with the verdict
     STOPPED if training is too slow."""
     _runs(planned, folder / RESULTS)  # raises its UserError before a minute is spent
-    rate = next(row for row in planned.expected if row.quantity == RATE)
-    measurement = measure(planned.here, rate, folder)
+    expected_rate = next(row for row in planned.expected if row.quantity == RATE)
+    measurement = measure(planned.here, expected_rate, folder)
     if not measurement.slow:
         return planned._replace(measured=measurement)
     return planned._replace(measured=measurement, verdict=STOPPED, next=measurement.remedy)

@@ -106,8 +106,8 @@ def runs_left(folder: pathlib.Path, confirmed: Pair) -> int:
 
 
 def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib.Path]) -> Slot | None:
-    """Return the next run without a result file that is not in hand, and make its folder. ``in_hand`` are the
-    result files of the runs that are alive. None: there is no such run."""
+    """Return the next run that has no result file and is not alive, and make its folder; None if there is no
+    such run. ``in_hand`` are the result files of the runs that are alive."""
     for slot in slots(folder, confirmed):
         if slot.result_file not in in_hand and not slot.result_file.exists():
             slot.result_file.parent.mkdir(parents=True, exist_ok=True)

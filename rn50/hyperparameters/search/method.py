@@ -169,23 +169,23 @@ def plan(
 ) -> NextRuns:
     """Return the next runs of a search that begins at ``start``, by the evidence on each point. ``repeats``
     runs decide a point, and only points for which ``possible`` is true are tried."""
-    order = stages(learning_rate_unit)
+    all_stages = stages(learning_rate_unit)
     # Most runs of each stage: its first step is tried in both directions, the others in the better one.
-    runs = [(2 + stage.most - 1) * repeats for stage in order]
+    stage_runs = [(2 + stage.most - 1) * repeats for stage in all_stages]
     # Most runs of the search: those of ``start``, of the first stage once, of the other stages in each pass.
-    left = repeats + runs[0] + PASSES * sum(runs[1:])
+    runs_left = repeats + stage_runs[0] + PASSES * sum(stage_runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
-    if value is None:
-        return NextRuns("the configuration as it is", None, None, (start,), left)
-    left -= repeats
+    if value is None:  # the search has hardly begun: its first point needs more runs
+        return NextRuns("the configuration as it is", None, None, (start,), runs_left)
+    runs_left -= repeats
     walk = _Walk(evidence, repeats, possible, start, value)
     for number in range(PASSES):
         before = walk.best
         first = 0 if number == 0 else 1  # only the first pass has the factors of ten
-        for stage, most_runs in zip(order[first:], runs[first:], strict=True):
+        for stage, most_runs in zip(all_stages[first:], stage_runs[first:], strict=True):
             if undecided := walk.through(stage):
-                return NextRuns(stage.name, walk.best, walk.value, tuple(undecided), left)
-            left -= most_runs
+                return NextRuns(stage.name, walk.best, walk.value, tuple(undecided), runs_left)
+            runs_left -= most_runs
         if walk.best == before:
             break
     return NextRuns("the end", walk.best, walk.value, (), 0)
