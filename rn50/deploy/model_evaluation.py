@@ -70,7 +70,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
             progress(done, total)
 
     with counting(what) as progress:
-        return Evaluated(counts.evaluate(predictions(), model.classes, total, confusion), sum(seconds, 0.0))
+        return Evaluated(counts.evaluate(predictions(), model.classes, total, confusion), sum(seconds))
 
 
 def batches(config: Config, split: Split) -> NumpyBatches:

@@ -106,8 +106,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
     kinds = collections.Counter(machine.links)  # kind of link -> number of pairs of GPUs
     # NVLink is named if any pair has it. A single GPU has no link.
     link = "NVLink" if any(kind.startswith("NV") for kind in kinds) else "PCIe" if kinds else ""
-    pairs = len(machine.links)
-    topology = ", ".join(f"{kind} between {number} of {pairs} pairs" for kind, number in kinds.items())
+    pairs = [f"{kind} between {number} of {kinds.total()} pairs" for kind, number in kinds.items()]
     first = machine.gpus[0]
     power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
     return {
@@ -116,7 +115,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
         "accelerator_frequency": f"{first.clock_mhz:.0f} MHz" if first.clock_mhz else "",
         "accelerator_memory_capacity": f"{first.memory_mib:.0f} MiB" if first.memory_mib else "",
         "accelerator_interconnect": link,
-        "accelerator_interconnect_topology": topology,
+        "accelerator_interconnect_topology": ", ".join(pairs),
         "cuda_driver_version": first.driver,
     }
 

@@ -101,7 +101,8 @@ def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float
         return ()
     if warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
-    # The schedule counts steps: here a step is a hundredth of an epoch.
-    complete, last = dataclasses.replace(recipe, **FIXED), round(100 * epochs)
+    complete = dataclasses.replace(recipe, **FIXED)
+    # The schedule counts steps; here a step is a hundredth of an epoch. The end of warm-up is a point, too.
+    last = round(100 * epochs)
     steps = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)})
     return [(step / 100, schedule.learning_rate(step, complete, 100)) for step in steps if 0 < step <= last]

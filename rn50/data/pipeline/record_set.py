@@ -54,8 +54,8 @@ class RecordSet:
         """Number of batches of a pass, the same for every shard."""
 
     def counts(self, shard: int, index: int) -> tuple[int, int]:
-        """Return the number of real samples, without padding, in batch ``index`` of ``shard``, counted from
-        0, and in the batches ``index`` of all shards together."""
+        """Return the number of real samples, without padding, in batch number ``index``, from 0, of
+        ``shard``, and in the batches of this number of all shards together."""
         real = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return real[shard], sum(real)
 

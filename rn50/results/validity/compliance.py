@@ -42,15 +42,15 @@ class CheckerVerdict:
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
 ) -> list[CheckerVerdict]:
-    """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called at
-    the end of each check.
+    """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called,
+    for a progress bar, at the end of each check.
 
     Raises:
         UserError: an unknown ruleset, or a file that cannot be read.
     """
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
-        import mlperf_logging  # noqa: F401  (another process runs it)
+        import mlperf_logging  # noqa: F401  (only to find out that it is there: another process runs it)
     with tempfile.TemporaryDirectory() as folder, checkers.at_once() as pool:
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
