@@ -17,6 +17,7 @@ def of_attributes(record: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
     assert isinstance(body, ast.ClassDef)
     texts = {}
+    # The docstring of a field is the statement behind it.
     for statement, next_statement in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(statement, ast.FunctionDef):
             texts[statement.name] = ast.get_docstring(statement)

@@ -12,8 +12,8 @@ import numpy as np
 
 
 def has_weight_decay(name: str) -> bool:
-    """Return whether the parameter ``name`` has weight decay, and with LARS a trust ratio. All parameters
-    have but gammas and betas of batch norms, and biases."""
+    """Return whether the parameter ``name`` has weight decay and, with LARS, a trust ratio. All parameters
+    have them except biases, and gammas and betas of batch norms."""
     return not name.endswith(("gamma", "beta", "bias"))
 
 

@@ -65,7 +65,7 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
         picture.paste(Image.fromarray(pixels[index]), (left, top))
         ImageDraw.Draw(picture).text((left, top + height - LINE), str(label), fill="black")
     stream, about = io.BytesIO(), PngImagePlugin.PngInfo()
-    about.add_text("Software", files.MARK)
+    about.add_text("Software", files.MARK)  # ``files.write`` replaces only pictures with this mark
     picture.save(stream, "png", pnginfo=about)
     files.write(output, stream.getvalue())
     return Drawn(str(output), labels, rules.MEAN, rules.STD)
