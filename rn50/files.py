@@ -1,4 +1,4 @@
-"""The only way in which rn50 opens files that may be large, damaged or a stranger's, and writes files.
+"""Open files that may be large, damaged or a stranger's, and write files: all code of rn50 does both here.
 
 Reading refuses pipes, devices and files above a size (``open_regular``, ``read_bytes``, ``read_text``,
 ``read_json``). Writing is atomic, and never replaces a file that rn50 did not write (``write``,
@@ -26,6 +26,7 @@ from rn50.errors import UserError, excerpt
 PACKAGES = pathlib.Path(__file__).resolve().parent.parent
 """Folder with the packages ``rn50`` and ``implementations``: a checkout, or the folder of pip's packages."""
 IS_CHECKOUT = (PACKAGES / "run_experiments.sh").is_file()
+"""True if this code runs from a checkout. A package that pip installed has no scripts."""
 ROOT = PACKAGES if IS_CHECKOUT else pathlib.Path()
 """Root of the checkout; the working folder if rn50 was installed without a checkout."""
 INSTALL = f"{'' if IS_CHECKOUT else 'in a checkout of rn50: '}requirements/install.sh"
@@ -41,15 +42,15 @@ NOTHING, OURS, ANY = "nothing", "a file of the same kind that rn50 wrote", "any 
 PAGE, PICTURE, MODEL = "a page", "a picture", "an ONNX model"
 WEIGHTS, CHECKPOINT = "a file of weights", "a checkpoint"
 JSON, TEXT, BINARY = "a JSON file", "a text file", "a binary file"
-"""Kinds of files. BINARY is every kind that has no name of its own."""
+"""Kinds of files. A file of no other kind is BINARY."""
 
 _unfinished: set[pathlib.Path] = set()
 """The temporary files that calls of ``write`` are writing."""
 _MARK = MARK.rsplit(" ", 1)[0].encode()  # without the version
-_MARKED_WITHIN = 4096  # bytes at the beginning of a file, in which its mark and its kind are looked for
+_MARKED_WITHIN = 4096  # bytes at the beginning of a file in which its mark and its kind are looked for
 _LOG_NAME = re.compile(r"result_.*\.txt")
 _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
-_LOG_WITHIN = 1 << 20  # bytes at the beginning of a file, in which a line of a log is looked for
+_LOG_WITHIN = 1 << 20  # bytes at the beginning of a file in which a line of a log is looked for
 _LONGEST_NAME = 100  # bytes: a file system allows 255, and names are joined to longer ones
 _LONGEST_INTEGER = 20  # digits of the largest 64-bit integer; arithmetic on one of 400 would overflow
 _KINDS = (
@@ -100,8 +101,8 @@ def other_checkout() -> pathlib.Path | None:
 
 
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file with ``flags`` of ``os.open``. A pipe or a device is refused without opening it,
-    which might wait for ever.
+    """Return a regular file, opened with ``flags`` of ``os.open``. A pipe or a device is refused before it is
+    opened, because to open it might wait for ever.
 
     Raises UserError, ending in ``remedy``, if the file is not regular or cannot be opened; MissingError if it
     does not exist.
@@ -110,9 +111,10 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
         refuse_irregular(path, os.stat(path).st_mode, remedy)
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
+        # Check again what is open: another file may have taken the name since the first check. The stack
+        # closes the file if it is refused.
         with contextlib.ExitStack() as opened:
             opened.push(stream)
-            # Check again what is open: another file may have taken the name since the first check.
             refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)
             opened.pop_all()
         return stream
@@ -123,7 +125,8 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
 
 
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
-    """Raise UserError, ending in ``remedy``, unless ``mode`` (of ``os.stat``) is that of a regular file."""
+    """Raise UserError, ending in ``remedy``, unless ``mode`` (``st_mode`` of ``os.stat``) is that of a
+    regular file."""
     if not stat.S_ISREG(mode):
         kind = _IRREGULAR.get(stat.filemode(mode)[0], "a device")
         raise UserError(path, f"is {kind}, no regular file", remedy)
@@ -190,8 +193,8 @@ def parse_json(text: str) -> Any:
 
 
 def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the JSON object of ``pairs`` (name, value). Raises ValueError if a name has two different
-    values, of which Python would take the last: the ``object_pairs_hook`` of a decoder."""
+    """Return the JSON object of ``pairs`` (name, value): an ``object_pairs_hook`` for a JSON decoder. Raises
+    ValueError if a name has two different values; Python's own decoder takes the last."""
     members = dict(pairs)
     if len(members) < len(pairs):
         for name, value in pairs:
@@ -201,15 +204,16 @@ def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def integer(digits: str) -> int:
-    """Return a whole number of JSON. Raises ValueError if it has more digits than a 64-bit integer: the time
-    to parse a number grows with the square of its length."""
+    """Return the whole number that ``digits`` of a JSON text are. Raises ValueError if it has more digits
+    than a 64-bit integer: the time to parse a number grows with the square of its length."""
     if len(digits.lstrip("-")) > _LONGEST_INTEGER:
         raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)
 
 
 def _finite(text: str) -> float:
-    """Return a number of JSON, as 1e3 or NaN. Raises ValueError if it is not finite."""
+    """Return the number that ``text``, a part of a JSON text like 1e3 or NaN, is. Raises ValueError if it is
+    not finite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:20]}")
@@ -222,8 +226,8 @@ _DECODER = json.JSONDecoder(
 
 
 def table_beside(module: str, name: str) -> list[list[str]]:
-    """Return the rows, without the headings, of the CSV file ``name`` in the folder of ``module``, which is
-    the ``__file__`` of a module."""
+    """Return the rows, without the headings, of the CSV file ``name`` that lies beside a module. ``module``
+    is the ``__file__`` of the module."""
     with pathlib.Path(module).with_name(name).open(newline="", encoding="utf-8") as table:
         return list(csv.reader(table))[1:]
 
@@ -316,10 +320,11 @@ def refuse_to_replace(
         raise UserError(path, "exists", f"{remedy}, or move it away")
     with open_regular(path, remedy) as stream:
         head = stream.read(_LOG_WITHIN)
-    # A report quotes lines of logs, but behind its mark.
     log_line = _LOG_LINE.search(head)
-    is_ours = _MARK in head[: min(_MARKED_WITHIN, log_line.start() if log_line else _MARKED_WITHIN)]
-    if _LOG_NAME.fullmatch(path.name) or log_line and not is_ours:
+    # A report of rn50 quotes lines of logs too, but behind its mark.
+    before_log = head[: log_line.start()] if log_line else head
+    is_ours = _MARK in before_log[:_MARKED_WITHIN]
+    if _LOG_NAME.fullmatch(path.name) or (log_line and not is_ours):
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and head and not is_ours:
         raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or move it away")
@@ -335,8 +340,8 @@ def _kind_of(content: bytes) -> str:
 def path_part(name: object) -> str:
     """Return a safe name of a file or folder, made from untrusted text.
 
-    The name has no separator, space or control character and no leading dot or dash, and is neither empty nor
-    too long.
+    The name has no separator, space or control character and no leading dot or dash. It is not empty, and has
+    at most ``_LONGEST_NAME`` bytes.
     """
     safe = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
     return safe.lstrip("_.-").rstrip("_.") or "unnamed"

@@ -21,28 +21,29 @@ from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks
 
 MEETING_SECONDS = 60
-"""Time that a rank that Slurm has started waits for rank 0."""
+"""Seconds for which a rank that Slurm has started waits until rank 0 can be reached."""
 
 
 class SharedMemory(LocalRanks):
-    """A rank on the CPU of one machine, which has the gradients of all its ranks in shared memory."""
+    """Communicator of ranks on the CPU of one machine. The gradients of all ranks are in shared memory."""
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sum every gradient over all ranks, in place, when backpropagation has written it. The i-th of
-        ``gradients`` is a view of this rank's array of the i-th call of ``shared``."""
-        for array, arrays in zip(gradients, self._shared, strict=False):
-            array.wait_to_read()
+        """Sum every gradient over all ranks, in place, when backpropagation has written it. ``gradients`` are
+        this rank's, in the order in which ``LocalRanks.shared`` has returned their memory. ``_shared`` has
+        for each of them the arrays of all ranks."""
+        for gradient, arrays in zip(gradients, self._shared, strict=False):
+            gradient.wait_to_read()
             self.all_reduce_shared(arrays)
 
 
 class Distributed(MessageRanks):
-    """A rank of a Horovod job. If another rank is lost, Horovod's error comes when MXNet next waits for the
-    device."""
+    """Communicator of ranks that Horovod joins. If a rank is lost, Horovod's error comes when MXNet next
+    waits for the device."""
 
-    # ``MessageRanks`` tells the loss of a rank by the type of an error and by a word of its message.
+    # ``MessageRanks`` takes an error of these types whose message has one of these words as the loss of a
+    # rank. MXNet leaves out the beginning of some messages, which names Horovod or Gloo, because it takes it
+    # for the name of a source file. So words that follow are looked for too.
     errors = (mx.base.MXNetError,)
-    # Some messages do not name Horovod or Gloo: MXNet has taken their beginning for the name of a source file
-    # and left it out. So words that follow are looked for too.
     words = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
@@ -55,14 +56,18 @@ class Distributed(MessageRanks):
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
-        self.library = "NCCL" if on_gpu and hvd.nccl_built() else "Gloo" if hvd.gloo_enabled() else "MPI"
+        library_on_cpu = "Gloo" if hvd.gloo_enabled() else "MPI"
+        self.library = "NCCL" if on_gpu and hvd.nccl_built() else library_on_cpu
         self._on_gpu = on_gpu
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
+        """Return the element-wise sum of an int64 array over all ranks."""
         with self.lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
     def _all_reduce_of(self, values: int) -> Callable[[], None]:
+        """Return a function that all-reduces ``values`` float32 numbers and waits for the result. It is
+        called to time all-reduces."""
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
 
         def all_reduce() -> None:
@@ -73,7 +78,8 @@ class Distributed(MessageRanks):
         return all_reduce
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sum each array over all ranks, in place, in the order in which backpropagation finishes them."""
+        """Start the sum of every gradient over all ranks, in place. The first of ``gradients`` has the
+        highest priority, because backpropagation finishes it first."""
         # Only gradients go through Horovod, never weights. After an evaluation the weights have a memory
         # layout of oneDNN's own, and Horovod can fail on one rank and leave the other ranks waiting.
         for index, array in enumerate(gradients):
@@ -85,13 +91,13 @@ class Distributed(MessageRanks):
 
 
 def _rendezvous(environ: Mapping[str, str]) -> None:
-    """Start Horovod's rendezvous server on rank 0, and let the other ranks wait for it, if Slurm has started
-    the ranks (``rn50/launch/launchers.py`` has then set RN50_RENDEZVOUS to their hosts).
+    """Start Horovod's rendezvous server on rank 0, and let the other ranks wait for it.
 
-    Under horovodrun and mpirun, which have their own rendezvous, do nothing. Raises UserError if rank 0
-    cannot open its port or cannot be reached.
+    Do so only if Slurm has started the ranks: ``rn50/launch/launchers.py`` has then set RN50_RENDEZVOUS to
+    their hosts. horovodrun and mpirun have a rendezvous of their own. Raises UserError if rank 0 cannot open
+    its port or cannot be reached.
     """
-    hosts = environ.get("RN50_RENDEZVOUS")  # host1:8,host2:8 (ranks of each machine)
+    hosts = environ.get("RN50_RENDEZVOUS")  # like host1:8,host2:8, with the number of ranks on each host
     if hosts is None:
         return
     address = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])

@@ -1,9 +1,9 @@
-"""SGD and LARS: the equations of ``rn50/benchmark/optimizers.py``, which tests compare them with.
+"""SGD and LARS in MXNet. Tests compare them with the equations of ``rn50/benchmark/optimizers.py``.
 
 The engine calls ``create``. On a CPU ``OnCpu`` computes both optimizers by NumPy. On a GPU ``Sgd`` and
-``Lars`` start the multi-tensor kernels that ``mx.optimizer.LARS`` starts. Its Python code is not used: under
-Gluon it gives batch norm and biases a trust ratio and weight decay, and when the learning rate changes it
-scales the momentum of only some parameters.
+``Lars`` start the multi-tensor kernels of ``mx.optimizer.LARS``, but not by its Python code: under Gluon that
+gives batch norm and biases a trust ratio and weight decay, and when the learning rate changes it scales the
+momentum of only some parameters.
 """
 
 import ctypes
@@ -19,8 +19,8 @@ from rn50.settings.fields import Hyperparameters
 
 
 class SquaredNorms:
-    """Computes the squared Euclidean norm of each of several arrays on a GPU. A call returns the norms, an
-    array of shape (len(arrays),)."""
+    """The squared Euclidean norm of each of several arrays on a GPU. A call computes the norms and returns
+    them as an array of shape (len(arrays),)."""
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = list(arrays)
@@ -31,7 +31,8 @@ class SquaredNorms:
 
 
 class Memory:
-    """The memory of float32 arrays of MXNet on a CPU. A call returns it as NumPy arrays of one dimension."""
+    """The memory of float32 arrays of MXNet on a CPU, as NumPy arrays of one dimension, which a call
+    returns."""
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = [(array, array.size) for array in arrays]
@@ -41,9 +42,9 @@ class Memory:
         """Return a NumPy array for each array of MXNet, on the same memory. No operation that MXNet has
         queued may be using these arrays.
 
-        An evaluation leaves the weights of convolutions in a memory layout of oneDNN's own. MXNet converts an
-        array to the usual layout when it is asked for its address, which may then be another one. So the
-        address is asked for in every call, and the views are kept by address.
+        An evaluation leaves the weights of convolutions in a memory layout of oneDNN's own. When MXNet is
+        asked for the address of an array, it converts the array to the usual layout, which may move it. So
+        the address is asked for in every call, and the NumPy arrays are kept by address.
         """
         pointer, views = ctypes.c_void_p(), []
         for array, size in self._arrays:
@@ -60,8 +61,8 @@ class OnCpu:
     """SGD or LARS for float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides them
     by the number of samples.
 
-    On a CPU MXNet's kernels are not vectorised. One thread of NumPy takes a third of the time that they and
-    the Python code that starts them take (docs/measurements.md).
+    On a CPU MXNet's kernels are not vectorised. One thread of NumPy takes a third of their time, which
+    includes the Python code that starts them (docs/measurements.md).
     """
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
@@ -84,7 +85,7 @@ class OnCpu:
         for name, w, g, v in zip(self._names, *memory, strict=True):
             decay = self._h.weight_decay if optimizers.has_weight_decay(name) else 0.0
             rate = learning_rate
-            scratch = self._scratch[: len(w)]  # holds intermediate results, so that nothing is allocated
+            scratch = self._scratch[: len(w)]  # for intermediate results, so that nothing is allocated
             # Biases and the parameters of batch norm, which have no weight decay, have no trust ratio either.
             if decay and self._h.optimizer == "lars":
                 rate *= self._trust_ratio(w, g, samples)
@@ -117,12 +118,12 @@ class Sgd:
         self._gradients = [parameter.grad() for parameter in ordered]
         self._velocities = [mx.nd.zeros_like(weight) for weight in self._weights]
         self._names = [parameter.name for parameter in ordered]
-        self._decayed = sum(optimizers.has_weight_decay(parameter.name) for parameter in ordered)
+        self._decayed_count = sum(optimizers.has_weight_decay(name) for name in self._names)
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
-        self._weight_decay[: self._decayed] = hyperparameters.weight_decay
-        # Number of tensors in one launch; MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
-        self._chunk = mx.optimizer.SGD().aggregate_num
+        self._weight_decay[: self._decayed_count] = hyperparameters.weight_decay
+        # Most tensors in one launch; MXNet reads the number from MXNET_OPTIMIZER_AGGREGATION_SIZE.
+        self._chunk_size = mx.optimizer.SGD().aggregate_num
 
     def momentum(self) -> dict[str, Any]:
         """Return the momentum of every parameter, by the name of the parameter."""
@@ -131,8 +132,8 @@ class Sgd:
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are sums over ``samples`` samples."""
         rates = self._rates(learning_rate, samples)
-        for start in range(0, len(self._weights), self._chunk):
-            chunk = slice(start, start + self._chunk)
+        for start in range(0, len(self._weights), self._chunk_size):
+            chunk = slice(start, start + self._chunk_size)
             weights = self._weights[chunk]
             triples = zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
             mx.nd.preloaded_multi_sgd_mom_update(
@@ -146,8 +147,8 @@ class Sgd:
             )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
-        """Return the learning rate of every parameter, shape (parameters,). ``Lars`` needs ``samples`` for
-        the norms of the gradients, which are sums over as many samples."""
+        """Return the learning rate of every parameter, shape (parameters,). Only ``Lars`` uses ``samples``,
+        to scale the norms of the gradients."""
         return mx.nd.full(len(self._weights), learning_rate, self._context)
 
 
@@ -159,17 +160,17 @@ class Lars(Sgd):
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         super().__init__(parameters, hyperparameters)
-        self._weight_norms = SquaredNorms(self._weights[: self._decayed])
-        self._gradient_norms = SquaredNorms(self._gradients[: self._decayed])
+        self._weight_norms = SquaredNorms(self._weights[: self._decayed_count])
+        self._gradient_norms = SquaredNorms(self._gradients[: self._decayed_count])
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
         rates = super()._rates(learning_rate, samples)
-        scaled_rates = rates[: self._decayed]  # a view of ``rates``
+        scaled_rates = rates[: self._decayed_count]  # a view of ``rates``, which the kernel overwrites
         mx.nd.multi_lars(
             scaled_rates,
             self._weight_norms(),
             self._gradient_norms(),
-            self._weight_decay[: self._decayed],
+            self._weight_decay[: self._decayed_count],
             eta=self._hyperparameters.lars_eta,
             eps=rules.LARS_EPSILON,
             rescale_grad=1 / samples,
@@ -179,11 +180,11 @@ class Lars(Sgd):
 
 
 KERNELS = {"lars": Lars, "sgd": Sgd}
-"""Value of the variable OPTIMIZER -> class on a GPU."""
+"""Value of the variable OPTIMIZER -> class of the optimizer on a GPU."""
 
 
 def create(parameters: Sequence[Any], hyperparameters: Hyperparameters) -> OnCpu | Sgd:
-    """Return the optimizer that ``hyperparameters`` names, for the device that has the parameters."""
+    """Return the optimizer that ``hyperparameters`` names, for the device on which the parameters are."""
     if parameters[0].data().context.device_type == "cpu":
         return OnCpu(parameters, hyperparameters)
     return KERNELS[hyperparameters.optimizer](parameters, hyperparameters)

@@ -1,8 +1,9 @@
-"""SGD and LARS in PyTorch: the equations of ``rn50/benchmark/optimizers.py``, which tests compare them with.
+"""SGD and LARS in PyTorch. Tests compare them with the equations of ``rn50/benchmark/optimizers.py``.
 
-All parameters are parts of one tensor, and so are their gradients and their momentum (``model.Flat``), so
-that each operation of an update works on all parameters at once. Learning rate and number of samples are
-tensors on the device: the host then waits for nothing, and a CUDA graph of the update can read new values.
+All parameters are parts of one flat tensor (``model.Flat``), all gradients of another and the momentum of a
+third, so that each operation of an update works on all parameters at once. Learning rate and number of
+samples are tensors on the device: the host then waits for nothing, and a CUDA graph of the update can read
+new values.
 """
 
 from collections.abc import Callable
@@ -15,28 +16,30 @@ from rn50.settings.fields import Hyperparameters
 
 
 class Sgd:
-    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them by the
+    """SGD for all parameters of a network. The gradients are sums over samples; ``step`` divides them by the
     number of samples."""
 
     def __init__(self, flat: Flat, hyperparameters: Hyperparameters):
-        parameters, weights, gradients = flat
-        self._hyperparameters, self._parameters, self._count = hyperparameters, parameters, len(parameters)
-        self._decayed = sum(optimizers.has_weight_decay(parameter.name) for parameter in parameters)
-        # As matrices of ALIGNMENT columns, every row of which belongs to one parameter. A vector with one
-        # value for each parameter, indexed by ``_owner``, then has one value for each row.
-        self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
-        self._velocities = torch.zeros_like(self._weights)
-        begins, end = starts(parameters)
-        # Number of rows of each parameter.
-        rows = torch.tensor([*begins, end], device=weights.device).diff() // ALIGNMENT
-        self._owner = torch.repeat_interleave(rows)  # index of the parameter of each row
-        decay = torch.zeros(self._count, device=weights.device)
+        device = flat.weights.device
+        self._hyperparameters = hyperparameters
+        self._parameters = flat.parameters
         # In ``Flat`` the parameters with weight decay come first, so that slices select them.
-        decay[: self._decayed] = hyperparameters.weight_decay
+        self._decayed_count = sum(optimizers.has_weight_decay(name) for name, _ in flat.parameters)
+        # The flat tensors as matrices of ALIGNMENT columns. In ``Flat`` each parameter begins at a multiple
+        # of ALIGNMENT, so every row belongs to one parameter.
+        self._weights = flat.weights.view(-1, ALIGNMENT)
+        self._gradients = flat.gradients.view(-1, ALIGNMENT)
+        self._velocities = torch.zeros_like(self._weights)
+        begins, end = starts(flat.parameters)
+        rows_of_each = torch.tensor([*begins, end], device=device).diff() // ALIGNMENT
+        # Index of the parameter of each row: values[self._owner] has a value of ``values`` for each row, if
+        # ``values`` has one for each parameter.
+        self._owner = torch.repeat_interleave(rows_of_each)
+        decay = torch.zeros(len(flat.parameters), device=device)
+        decay[: self._decayed_count] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
-        self._learning_rate, self._samples = (
-            torch.full((), value, device=weights.device) for value in (0.0, 1.0)
-        )
+        self._learning_rate = torch.full((), 0.0, device=device)
+        self._samples = torch.full((), 1.0, device=device)
         self.run: Callable[[], None] = self.update
         """The function that ``step`` calls: ``update``, or a function that replays it as a CUDA graph."""
 
@@ -64,7 +67,7 @@ class Sgd:
 
     def _rates(self) -> torch.Tensor:
         """Return the learning rate of every parameter, shape (parameters,)."""
-        return self._learning_rate.repeat(self._count)
+        return self._learning_rate.repeat(len(self._parameters))
 
 
 class Lars(Sgd):
@@ -76,20 +79,21 @@ class Lars(Sgd):
     def __init__(self, flat: Flat, hyperparameters: Hyperparameters):
         super().__init__(flat, hyperparameters)
         begins, _ = starts(flat.parameters)
-        decayed = list(zip(begins, flat.parameters, strict=True))[: self._decayed]
+        decayed = list(zip(begins, flat.parameters, strict=True))[: self._decayed_count]
+        # Without the zeros in the gaps behind the parameters.
         slices = [slice(begin, begin + parameter.tensor.numel()) for begin, parameter in decayed]
         self._scaled_weights = [flat.weights[part] for part in slices]
         self._scaled_gradients = [flat.gradients[part] for part in slices]
 
     def _rates(self) -> torch.Tensor:
         h, rates = self._hyperparameters, super()._rates()
-        # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_
-        # uses this one.
+        # PyTorch has no public function for the norms of many tensors at once. torch.nn.utils.clip_grad_norm_
+        # uses the same private one.
         weight_norms = torch.stack(torch._foreach_norm(self._scaled_weights))
         gradient_norms = torch.stack(torch._foreach_norm(self._scaled_gradients)) / self._samples
         decay_norms = h.weight_decay * weight_norms
         ratios = h.lars_eta * weight_norms / (gradient_norms + decay_norms + rules.LARS_EPSILON)
-        rates[: self._decayed] *= torch.where((weight_norms > 0) & (gradient_norms > 0), ratios, 1.0)
+        rates[: self._decayed_count] *= torch.where((weight_norms > 0) & (gradient_norms > 0), ratios, 1.0)
         return rates
 
 

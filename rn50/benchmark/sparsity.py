@@ -18,8 +18,8 @@ GROUP, KEPT = 4, 2
 
 
 def pruned(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of ``names`` whose tensors are pruned: the weights of every convolution but the first, and
-    of the classifier."""
+    """Return the names of the tensors that are pruned, from ``names`` of tensors of a network: the weights of
+    every convolution but the first, and of the classifier."""
     first = f"{network.stem().name}_weight"
     return tuple(name for name in names if name.endswith("_weight") and name != first)
 
@@ -28,17 +28,19 @@ def mask(weight: np.ndarray) -> np.ndarray:
     """Return the mask of a weight of shape (outputs, inputs, ...): float32 of the same shape, 1 where a value
     is kept and 0 where it is pruned.
 
-    Of equal magnitudes, that of the lower input channel is kept. ``inputs`` has to be divisible by ``GROUP``.
+    Of equal magnitudes, the one of the lower input channel is kept. ``inputs`` has to be divisible by
+    ``GROUP``.
     """
     groups = np.abs(_groups(weight))
-    kept = np.argsort(-groups, axis=-1, kind="stable")[..., :KEPT]
+    kept_indices = np.argsort(-groups, axis=-1, kind="stable")[..., :KEPT]
     grouped_mask = np.zeros_like(groups, np.float32)
-    np.put_along_axis(grouped_mask, kept, 1, axis=-1)
-    return np.ascontiguousarray(np.moveaxis(grouped_mask.reshape(_inputs_last(weight).shape), -1, 1))
+    np.put_along_axis(grouped_mask, kept_indices, 1, axis=-1)
+    inputs_last = grouped_mask.reshape(*groups.shape[:-2], -1)
+    return np.ascontiguousarray(np.moveaxis(inputs_last, -1, 1))
 
 
 def masks(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return name -> mask of the weights of a network that are pruned."""
+    """Return name -> mask, for each weight of a network that is pruned."""
     return {name: mask(weights[name]) for name in pruned(weights)}
 
 
@@ -54,12 +56,7 @@ def holds(weights: Mapping[str, np.ndarray]) -> bool:
     return are_divisible and all(np.count_nonzero(_groups(array), axis=-1).max() <= KEPT for array in arrays)
 
 
-def _inputs_last(weight: np.ndarray) -> np.ndarray:
-    """Return a weight of shape (outputs, inputs, ...) as (outputs, ..., inputs)."""
-    return np.moveaxis(weight, 1, -1)
-
-
 def _groups(weight: np.ndarray) -> np.ndarray:
     """Return a weight of shape (outputs, inputs, ...) as (outputs, ..., inputs / GROUP, GROUP)."""
-    inputs_last = _inputs_last(weight)
+    inputs_last = np.moveaxis(weight, 1, -1)
     return inputs_last.reshape(*inputs_last.shape[:-1], -1, GROUP)

@@ -36,8 +36,9 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
     """Be one rank of a measurement, or start all of them."""
     config = configuration.from_environment()
     try:
-        as_rank, keywords = importlib.import_module(f"rn50.{module}").as_rank, json.loads(arguments)
-        # The bound arguments are not used: ``bind`` raises TypeError if they are not those of ``as_rank``.
+        as_rank = importlib.import_module(f"rn50.{module}").as_rank
+        keywords = json.loads(arguments)
+        # Only a check: ``bind`` raises TypeError if ``as_rank`` does not take these arguments.
         inspect.signature(as_rank).bind(config, **keywords)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         problem = f"cannot be called so ({excerpt(str(error))})"
@@ -96,9 +97,9 @@ def bench_input(
 def listed(
     *names: str, possible: Sequence[str] | Callable[[], Sequence[str]] | None = None, **settings: Any
 ) -> Any:
-    """Return an option that takes a list with commas, and gives the function a tuple. ``possible`` has the
-    words that the list may have, or is a function that returns them when the option is read. Without it the
-    list has whole numbers above 0."""
+    """Return an option that takes a list with commas, and passes it to the verb as a tuple. ``possible`` has
+    the words that the list may have, or is a function that returns them when the option is read. Without it
+    the list has whole numbers above 0. ``settings`` are arguments of ``click.option``."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         """Return the words or numbers of an option's value; None if the option was not given."""
@@ -287,8 +288,9 @@ def profile_training(
     from rn50.data import preflight
     from rn50.speed import profile
 
-    file, earlier = folder / profile.REPORT_FILE, [baseline / profile.REPORT_FILE] if baseline else []
-    files.refuse_to_replace(file, files.JSON, remedy="give another --output", inputs=earlier)
+    inputs = [baseline / profile.REPORT_FILE] if baseline else []
+    report = folder / profile.REPORT_FILE
+    files.refuse_to_replace(report, files.JSON, remedy="give another --output", inputs=inputs)
     config = configured(name, values)
     preflight.check(config)
     before = profile.read(baseline) if baseline else None

@@ -1,5 +1,5 @@
-"""The models that ``rn50 quantize`` has made and evaluated, the choice of the one that is written, and the
-table of all. ``quantization.py`` calls ``choose``."""
+"""Choose the best of the models that ``rn50 quantize`` has made and evaluated (``choose``), and print a table
+of all of them (``Quantized.print_table``)."""
 
 import pathlib
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from rn50.terminal import Terminal, table
 from rn50.weights.counts import margin
 
 FLOAT = "float32"
+"""``Candidate.method`` of the model before quantisation."""
 
 
 class Candidate(NamedTuple):
@@ -35,6 +36,7 @@ class Candidate(NamedTuple):
         return len(self.content)
 
 
+# What ``--json`` prints of a candidate.
 prints(
     Candidate,
     lambda r: (r.method, r.bytes, {"top_1": r.evaluated.counts.top1}, r.evaluated.counts.correct),
@@ -69,6 +71,7 @@ class Quantized(NamedTuple):
         console.print(f"{self.model}: {self.written.method}")
 
 
+# What ``--json`` prints of all candidates.
 prints(
     Quantized,
     lambda r: (r.model, {"written": r.written.method, "total": r.written.evaluated.counts.images}, r.results),
@@ -76,8 +79,8 @@ prints(
 
 
 def choose(output: pathlib.Path, candidates: list[Candidate], tolerance: float) -> Quantized:
-    """Write the most accurate quantised candidate to ``output``; of equally accurate ones the fastest. The
-    first of ``candidates`` is the float32 model, with which the others are compared.
+    """Write the most accurate quantised candidate to ``output``; if several are equally accurate, the fastest
+    of them. The first of ``candidates`` is the float32 model, with which the others are compared.
 
     Raises UserError, and writes nothing, if no candidate has int8 operators and loses at most ``tolerance``
     percentage points of top-1.

@@ -15,7 +15,7 @@ FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 
 
 def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return weights as an ONNX model. ``name`` is its file, for messages.
+    """Return weights as an ONNX model. ``name`` is the name of its file, for messages.
 
     With ``fold`` batch norms become part of the convolutions before them. With ``preprocessing`` the model
     takes decoded uint8 images of any size, otherwise normalised ones. Its metadata are ``FACTS`` of the
@@ -36,32 +36,22 @@ def export(
     tolerance: float,
 ) -> Written:
     """Write weights as an ONNX model to ``output``, with ``fold`` and ``preprocessing`` as for ``convert``.
-
-    With ``config`` the model is evaluated first on the validation set of the configuration. Raises UserError,
-    and writes nothing, if its top-1 differs by more than ``tolerance`` percentage points from the accuracy
-    that the file of weights records.
+    With ``config`` evaluate the model first. Raises UserError, and writes nothing, if ``evaluate`` raises it.
     """
     files.refuse_to_replace(output, files.MODEL, needs_room=True)
     model = convert(weights, str(output), fold, preprocessing)
     evaluated = evaluate(weights, model, config, tolerance)
     files.write(output, model.content)
-    return Written(
-        model=output,
-        bytes=len(model.content),
-        nodes=len(model.proto.graph.node),
-        classes=model.classes,
-        folded=fold,
-        preprocessing=preprocessing,
-        evaluated=evaluated,
-    )
+    size, nodes = len(model.content), len(model.proto.graph.node)
+    return Written(output, size, nodes, model.classes, fold, preprocessing, evaluated)
 
 
 def evaluate(weights: Weights, model: Model, config: Config | None, tolerance: float) -> Evaluated | None:
-    """Evaluate the ONNX model of weights on the validation set of ``config``; without a configuration do
-    nothing and return None.
+    """Evaluate the ONNX model of weights on the validation set of ``config``; if that is None, do nothing and
+    return None.
 
-    Raises UserError if the model's top-1 differs by more than ``tolerance`` percentage points from the
-    accuracy that the file of weights records, if it records one.
+    Raises UserError if the file of weights records an accuracy, and the model's top-1 differs from it by more
+    than ``tolerance`` percentage points.
     """
     if config is None:
         return None

@@ -1,7 +1,7 @@
 """Measure latency and throughput of models on inference engines, by batch size (``rn50 bench inference``).
 
 A subject is a model on an engine in a precision. Each subject runs in a process of its own
-(``inference_process.py``). All load their models at once and are then measured in turn, one at a time.
+(``inference_process.py``). All processes load their models at once, and are then measured one at a time.
 """
 
 import contextlib
@@ -26,22 +26,21 @@ PERCENTILES = (50, 90, 95, 99)
 n * percentile // 100, counted from 0, as in MLPerf's load generator (mlcommons/inference,
 loadgen/results.cc)."""
 KEPT_UP = 0.95
-"""Fraction of the requested rate that an engine must reach in every round. An engine below it does not keep
-up: its queue grows, so that its latencies depend on the length of the round."""
+"""Fraction of the requested rate that an engine must reach in every round. The queue of a slower engine
+grows, so that its latencies depend on the length of the round: it does not keep up."""
 
 
 def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
-    """Bind this process and its children to ``cores`` cores, or to all cores if None. If an engine uses a
-    GPU, only cores near the GPU are used. Return a line that describes the binding, and the number of
-    cores."""
+    """Bind this process and its children to ``cores`` cores; None: to all cores. If an engine uses a GPU,
+    only cores near the GPU are used. Return a line that describes the binding, and the number of cores."""
     machine = hardware.read()
-    # Bind as the only rank of this machine, which is [0], and drop its name from the line.
-    plan = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))[0]
+    # Bind this process as if it were the only rank of this machine, and drop the rank's name from the line.
+    [plan] = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
-    chosen = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
+    chosen_cores = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
     # All hardware threads of the chosen cores.
-    bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in chosen))
-    return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(chosen)
+    cpus = tuple(number for number in plan.cpus if core_of[number] in chosen_cores)
+    return binding.apply(plan._replace(cpus=cpus)).removeprefix("rank 0 of this machine: "), len(chosen_cores)
 
 
 def measure(
@@ -52,11 +51,11 @@ def measure(
     rate: float | None,
     threads: int,
 ) -> InferenceReport:
-    """Measure every subject at every batch size. Each round measures them all in turn; one more round comes
-    first, and its results are discarded.
+    """Measure every subject at every batch size. Each round measures them all in turn. The results of a first
+    round, beside the ``rounds`` that count, are discarded.
 
     ``seconds`` is the time for a subject at a batch size, over all ``rounds``. ``rate`` is the number of
-    requests per second that arrive; None: the next request arrives when the one before is answered.
+    requests per second that arrive; None: the next request arrives when the previous one is answered.
     ``threads`` is the number of threads of an engine. If a subject fails, the others are still measured.
     """
     rounds_of: dict[tuple[ModelOnEngine, int], list[Round]] = {}
@@ -77,7 +76,7 @@ def measure(
             except UserError as error:
                 failures[process.subject] = error
                 continue
-            if round_:
+            if round_:  # round 0 is discarded
                 rounds_of.setdefault((process.subject, size), []).append(measured)
             progress(done, len(jobs))
     processor = description.read().get("host_processor_model_name", "unknown processor")

@@ -1,7 +1,7 @@
 """Quantise an ONNX model to int8 after training, by ONNX Runtime (``rn50 quantize``).
 
 A quantiser may change nothing, or ruin the model, without an error. So ``quantize`` counts the int8 operators
-of every quantised model, evaluates the model, and only then lets ``candidates.py`` write the best one.
+of every quantised model, evaluates the model, and only then writes the best one (``candidates.choose``).
 """
 
 import itertools
@@ -43,7 +43,7 @@ def ways(method: str, calibration: str) -> list[str]:
     "all". A way is "dynamic", or "static" and a calibration, as "static minmax"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
     dynamic = [DYNAMIC] if method in (DYNAMIC, "all") else []
-    static = [f"{STATIC} {calibrator}" for calibrator in calibrations] if method in (STATIC, "all") else []
+    static = [f"{STATIC} {name}" for name in calibrations] if method in (STATIC, "all") else []
     return dynamic + static
 
 
@@ -55,11 +55,12 @@ def quantize(
     images: int,
     tolerance: float,
 ) -> Quantized:
-    """Quantise the model of a file in each of the ways ``tried``, evaluate the results, and write the most
-    accurate one.
+    """Quantise the model in the file ``source`` in each of the ways ``tried`` (see ``ways``), evaluate the
+    results, and write the most accurate one to ``output``.
 
-    ``images`` is the number of images of the training set that calibrate. Raises UserError, and writes
-    nothing, if no result has int8 operators and loses at most ``tolerance`` percentage points of top-1.
+    ``images`` is the number of images of the training set that static quantisation uses to find the ranges of
+    activations. Raises UserError, and writes nothing, if no result has int8 operators and loses at most
+    ``tolerance`` percentage points of top-1.
     """
     files.refuse_to_replace(output, files.MODEL, inputs=[source], needs_room=True)
     model = model_file.read(source)
@@ -68,17 +69,18 @@ def quantize(
     needs_calibration = any(way != DYNAMIC for way in tried)
     calibration = calibration_images(model, config, images) if needs_calibration else []
     candidates = []
-    quantized = ((way, in_int8(model, way, calibration)) for way in tried)  # each made when its turn comes
+    # A generator: each model is quantised when it is its turn to be evaluated.
+    quantized = ((way, in_int8(model, way, calibration)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], quantized):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
-        int8 = model_file.int8_operators(variant.proto)
-        candidates.append(Candidate(way, variant.content, *int8, evaluated))
+        int8, total = model_file.int8_operators(variant.proto)
+        candidates.append(Candidate(way, variant.content, int8, total, evaluated))
     return choose(output, candidates, tolerance)
 
 
 class _Reader(list[dict[str, np.ndarray]]):
-    """A list of inputs for a calibrator of ONNX Runtime, which calls the two methods. It reads the list in
-    ranges, because it keeps all activations of a range in memory."""
+    """A list of inputs for a calibrator of ONNX Runtime, which calls the two methods. The calibrator reads
+    the list in ranges, because it keeps all activations of a range in memory."""
 
     def set_range(self, start_index: int, end_index: int) -> None:
         """Begin a range."""
@@ -97,8 +99,8 @@ def calibration_images(model: model_file.Model, config: Config, images: int) -> 
 
 
 def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
-    """Return a model quantised in one of the ways of ``ways``. ``images`` are those of
-    ``calibration_images``. Whether the result has int8 operators is not checked."""
+    """Return a model quantised in one of the ways of ``ways``. ``images`` is the result of
+    ``calibration_images``. Nothing checks that the result has int8 operators."""
     say(f"quantising: {way} ...", err=True)
     faults = model_file.faults(model.name, "quantise")  # raises ONNX Runtime's errors as UserError
     with tempfile.TemporaryDirectory() as folder, model_file.quiet(), faults:
@@ -110,11 +112,12 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
         # A session writes the optimised model to its file when it begins, and has no other use here.
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
+        # The operators before the first convolution, which prepare the images, stay in float32.
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
         options: dict[str, Any] = {"nodes_to_exclude": [node.name for node in preprocessing]}
         if way == DYNAMIC:
-            # One scale for each tensor, which is all that ConvInteger has; and unsigned weights, because ONNX
-            # Runtime executes ConvInteger for no others.
+            # The weights are unsigned, because ONNX Runtime executes ConvInteger for no others. Each has one
+            # scale (``per_channel`` is not set), because ConvInteger takes one only.
             ort.quantize_dynamic(prepared, output, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **options)
         else:
             # CalibStridedMinMax is the number of images in a range of ``_Reader``.
@@ -130,8 +133,8 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
 
 
 def _shorten(proto: Any) -> None:
-    """Make a quantised model smaller: drop the zero points of the convolutions' weights and of the biases,
-    which have ONNX's default value, and shorten the names of tensors.
+    """Make a quantised model smaller. Drop the zero points of biases and of the weights of convolutions,
+    because they have ONNX's default value, and shorten the names of tensors.
 
     The classifier keeps its zero points, because ONNX Runtime refuses a classifier without them.
     """

@@ -1,7 +1,7 @@
-"""``rn50 doctor``: whether this machine can run a configuration, why not, and the commands that fix it.
+"""``rn50 doctor``: can this machine run a configuration, why not, and which commands fix that?
 
 ``examine`` gathers the diagnoses of the other files of this folder. ``fitting`` examines the machine for each
-configuration of configs/. ``show`` prints everything, and ``rn50 run`` prints the brief form before a run.
+configuration of configs/. ``show`` prints everything. ``rn50 run`` prints the brief form before a run.
 """
 
 import pathlib
@@ -34,8 +34,8 @@ STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
 def examine(machine: Machine, software: Software, config: Config | None) -> list[Diagnosis]:
-    """Return the diagnoses of a machine and its software, for the run of ``config``, or, if that is None, for
-    training in general."""
+    """Return the diagnoses of a machine and its software for the run of ``config``; None: for training in
+    general."""
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
@@ -50,16 +50,15 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
 def _with_other_framework(
     diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of packages. If packages of a framework are missing that has no code for these GPUs
-    anyway, name another framework as the remedy. If neither the GPUs nor the framework is certain, name both
-    remedies."""
+    """Yield ``diagnoses``, which are those of packages, with a better remedy if packages of ``framework`` are
+    missing. If the framework has no code for these GPUs, the remedy is another framework. If the GPUs are not
+    known, and FRAMEWORK is not set, both frameworks are named."""
     capabilities = {gpu.capability for gpu in machine.gpus if gpu.capability}
     other = None  # (options of --set that choose another framework, command that installs it)
-    # Where the capabilities of the GPUs are not known, a framework that FRAMEWORK names stays.
     if config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK")):
         other = frameworks.instead(frameworks.traits(framework), capabilities)
     for diagnosis in diagnoses:
-        if other and diagnosis[:2] == (FAILURE, "packages"):  # severity and subject
+        if other and (diagnosis.severity, diagnosis.subject) == (FAILURE, "packages"):
             this_framework = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
             diagnosis = diagnosis._replace(remedy=this_framework + " and ".join(other))
         yield diagnosis
@@ -75,8 +74,8 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
 
 
 def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
-    """Return, for each system of configs/, a diagnosis that says whether this machine can run it, apart from
-    the data, or else the gravest reason why it cannot.
+    """Return system of configs/ -> diagnosis that says whether this machine can run it, or else the gravest
+    reason why it cannot. Missing data are no reason.
 
     A fault that no command can fix is graver than missing software, because nobody installs packages for a
     missing GPU.
@@ -90,7 +89,7 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
         if not failures:
             fits[system] = Diagnosis(OK, subject, CAN)
             continue
-        # First what no installation fixes, and of that the processor.
+        # The gravest fault is one that no installation fixes, and among these a fault of the processor.
         gravest = min(failures, key=lambda fault: (fault.subject in SOFTWARE, fault.subject != "processor"))
         prefix = "" if gravest.subject in ("GPU", "packages") else f"{gravest.subject}: "
         remedy = gravest.remedy if gravest.subject in (*SOFTWARE, "driver") else ""
@@ -101,8 +100,10 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
 def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
     """Return one diagnosis for all systems that this machine can run, and one for each reason why it cannot
     run others. ``fits`` is the result of ``fitting``."""
+    # Without its subject, the system, the diagnosis of every system that can run is the same.
     groups = gathered((diagnosis._replace(subject=""), system) for system, diagnosis in fits.items())
     merged = []
+    # Systems that can run come first.
     for diagnosis, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
         subject, _, reason = diagnosis.found.partition(": ")  # CAN, or CANNOT and the reason
         names = ", ".join(systems)
@@ -123,6 +124,7 @@ class Examination(NamedTuple):
         return all(diagnosis.severity != FAILURE for diagnosis in self.findings)
 
 
+# What ``--json`` prints of an examination.
 prints(Examination, lambda r: (r.ok, r.findings))
 
 
@@ -151,8 +153,9 @@ def overridden(config: Config) -> list[Diagnosis]:
     """Return a warning for each environment variable of this process to which the configuration gives another
     value."""
     environ, variables = process.environment(), config.environment
-    # A relative path and an absolute path of the same file are equal.
-    before, after = ({**values, **document.absolute_paths(values)} for values in (environ, variables))
+    # Paths are made absolute, so that a relative and an absolute path of the same file are equal.
+    before = {**environ, **document.absolute_paths(environ)}
+    after = {**variables, **document.absolute_paths(variables)}
     warnings = []
     for name in sorted(KNOWN_NAMES - {"DGXSYSTEM"}):
         if before.get(name, "") not in ("", after.get(name)):
@@ -166,7 +169,7 @@ def overridden(config: Config) -> list[Diagnosis]:
 def unchosen(config: Config) -> list[Diagnosis]:
     """Return a warning if ``--set`` changes the global batch size but not the learning rate, which the file
     has for another global batch size; else an empty list."""
-    # The sentence is "finding; remedy".
+    # Each text of ``named.unchosen`` is "finding; remedy".
     return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
 
 
@@ -181,7 +184,7 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
     """Print the diagnoses of this machine for the run of ``config``, and return whether it can run. If
     ``config`` is None, also print which systems of configs/ this machine can run.
 
-    Raises UserError if one of those cannot be read.
+    Raises UserError if a configuration of configs/ cannot be read.
     """
     facts, software = hardware.read(), software_facts.read()
     diagnoses = examine(facts, software, config)

@@ -1,5 +1,4 @@
-"""Checks of everything but processor, GPUs and software: threads and their binding, memory, limits, network,
-data set and power meters."""
+"""Checks of threads and their binding, memory, limits of the system, network, data set and power meters."""
 
 import math
 import os
@@ -33,14 +32,13 @@ NETWORK_KINDS = ("nfs", "cifs", "smb3", "9p", "virtiofs", "afs", "fuse.sshfs", "
 
 
 def diagnoses(machine: Machine, software: Software, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of a machine for the run of ``config``, or, if that is None, for training in
-    general."""
+    """Yield the diagnoses of a machine for the run of ``config``; None: for training in general."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
     yield _threads(machine, config)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
-    # NCCL is used between GPUs only. Ranks on the CPU count as one, which needs none of its memory.
+    # Only ranks on GPUs use NCCL. Ranks on the CPU are counted as one, for which NCCL needs no memory.
     yield _shared_memory(machine, ranks if on_gpus else 1, _batch_bytes(machine, software, config))
     yield _locked_memory(machine, config)
     yield _open_files(machine)
@@ -51,8 +49,9 @@ def diagnoses(machine: Machine, software: Software, config: Config | None) -> It
 
 
 def _threads(machine: Machine, config: Config | None) -> Diagnosis:
-    """Compare the number of threads that are always busy, one of each rank and those of its input pipeline,
-    with the number of usable CPUs. Warn also if OMP_NUM_THREADS gives the ranks more threads than CPUs."""
+    """Compare the number of usable CPUs with the number of threads that are always busy: one for each rank,
+    and the threads of its input pipeline. Also warn if OMP_NUM_THREADS gives the ranks more threads than
+    there are CPUs."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -65,7 +64,7 @@ def _threads(machine: Machine, config: Config | None) -> Diagnosis:
         text += " make training several times slower"
         return Diagnosis(WARNING, "threads", text, "unset OMP_NUM_THREADS")
     text = f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}"
-    limit = max(1, machine.usable_cpus // ranks - 1)  # input threads of a rank for which there are CPUs
+    limit = max(1, machine.usable_cpus // ranks - 1)  # most input threads of a rank for which there are CPUs
     # An input thread of a run on the CPU is busy for a small part of the time only, and may share the core of
     # its rank.
     may_share = config.run.device == "cpu" and ranks <= machine.usable_cpus and threads <= limit
@@ -86,7 +85,7 @@ def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Diagnosis:
     plan = binding.plan(machine, ranks, near_gpus=on_gpus)
     cpus_of_ranks = "; ".join(f"rank {rank.local_rank}: CPU {cpu_list.write(rank.cpus)}" for rank in plan)
     nodes = {cpu.node for cpu in machine.cpus}
-    # Without the NUMA nodes of all CPUs nobody can tell which CPUs are near a GPU: no GPU is checked.
+    # A node is None if it is not known. A GPU is checked only if its node and those of all CPUs are known.
     used = machine.gpus[:ranks] if on_gpus and None not in nodes else ()
     far = [f"GPU {gpu.index} (NUMA node {gpu.node})" for gpu in used if gpu.node not in {None, *nodes}]
     if far:
@@ -100,7 +99,7 @@ def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Diagnosis:
 
 
 def _memory(machine: Machine, config: Config | None) -> Diagnosis:
-    """Compare the memory with what the ranks need, and with the size of the data set."""
+    """Compare the memory with the need of the ranks, and with the size of the data set."""
     size = machine.memory_limit or machine.memory
     if size is None:
         return Diagnosis(OK, "memory", "not reported by /proc/meminfo")
@@ -120,8 +119,8 @@ def _memory(machine: Machine, config: Config | None) -> Diagnosis:
 
 
 def _size(folder: pathlib.Path) -> int:
-    """Return the total size, in bytes, of the files of the data set that exist. Opens no file, because none
-    may be opened before the clock starts."""
+    """Return the bytes of all files of the data set in ``folder`` that exist. Opens no file, because none may
+    be opened before the clock starts."""
     return sum(path.stat().st_size for path in (folder / name for name in layout.FILES) if path.exists())
 
 
@@ -131,8 +130,8 @@ def shown(size: int) -> str:
 
 
 def _batch_bytes(machine: Machine, software: Software, config: Config | None) -> int:
-    """Return the bytes in /dev/shm of the batches that processes of a DataLoader prepare; 0 if DALI prepares
-    them."""
+    """Return how many bytes of /dev/shm are filled by batches that the processes of a DataLoader prepare; 0
+    if DALI prepares the batches."""
     if config is None:
         return 0
     library = config.input_pipeline.library
@@ -142,10 +141,10 @@ def _batch_bytes(machine: Machine, software: Software, config: Config | None) ->
 
 
 def _shared_memory(machine: Machine, ranks: int, batch_bytes: int = 0) -> Diagnosis:
-    """Compare the size of /dev/shm with ``batch_bytes``, which batches fill there, and with the need of NCCL
-    between ``ranks`` ranks."""
+    """Compare the size of /dev/shm with ``batch_bytes``, which is the need of batches, and with the need of
+    NCCL between ``ranks`` ranks."""
     size = machine.shared_memory
-    if size is None:  # it has the kernel's default size
+    if size is None:  # mounted without a size: the kernel's default
         return Diagnosis(OK, "/dev/shm", "half of the memory")
     text = shown(size) if size else "not mounted"
     gib = math.ceil(max(SHARED_MEMORY, batch_bytes + ranks * NCCL_SEGMENT) / GIB)
@@ -165,8 +164,8 @@ def _shared_memory(machine: Machine, ranks: int, batch_bytes: int = 0) -> Diagno
 
 
 def _locked_memory(machine: Machine, config: Config | None) -> Diagnosis:
-    """Check that a process may lock memory, as InfiniBand needs it. A run on several machines needs
-    InfiniBand."""
+    """Check that a process may lock memory without limit, which InfiniBand needs: a failure for a run on
+    several machines, else a warning."""
     limit = machine.locked_memory
     text = "unlimited" if limit is None else f"{limit >> 10} KiB"
     if limit is None or not machine.infiniband:
@@ -222,7 +221,8 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
 
 
 def _power(source: str) -> Iterator[Diagnosis]:
-    """Check that the power can be measured as POWER, ``source``, says; yield nothing if it is off."""
+    """Check that the power can be measured as ``source`` says, which is the value of POWER. Yield nothing if
+    it is "off"."""
     try:
         reason = power.refuse_impossible(source)  # why POWER=auto measures nothing, else empty
         if source != "off":

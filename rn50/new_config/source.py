@@ -1,7 +1,7 @@
-"""Hyperparameters and batch size of a new configuration: from a configuration file (``of_base``), from a
-published or logged recipe (``of_origin``), or as ``rn50 plan`` advises (``of_plan``).
+"""Choose the hyperparameters and the batch size of a new configuration: from a configuration file
+(``of_base``), from a published or logged recipe (``of_origin``), or as ``rn50 plan`` advises (``of_plan``).
 
-``new_config.py`` calls one of these, and prints ``cautions``.
+``new_config.py`` calls one of the three functions, and prints ``cautions``.
 """
 
 import math
@@ -23,8 +23,8 @@ from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
 
 ALIKE = 0.03
-"""Relative error of predicted minutes (docs/measurements.md). Among batch sizes whose predicted minutes
-differ by less, ``of_plan`` takes the one with the most published runs."""
+"""Relative error of predicted minutes (docs/measurements.md). Of batch sizes whose predicted minutes differ
+by less than that from the fewest, ``of_plan`` takes the one with the most published runs."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Source:
     origin: origin.Origin
     data: Data
     batch: Choice
-    """BATCHSIZE, the images of a rank and step, and the reason."""
+    """Value of BATCHSIZE, which is the images of a rank and step, and the reason for it."""
     base: pathlib.Path | None = None
     """Configuration file that the hyperparameters are from; None: they are from another source."""
     plan: Plan | None = None
     """Plan that advised the hyperparameters; None: they are from another source."""
     accelerator: str | None = None
-    """Name under which results with the GPU were published; null: nobody published a result with it."""
+    """Name that published results have for the GPU; null: nobody published a result with it."""
 
     @property
     def minutes(self) -> float | None:
@@ -54,7 +54,8 @@ def of_base(base: Document, devices: Devices, precision: str) -> Source:
     memory, else at a smaller one. ``precision`` is the PRECISION of the new configuration."""
     config, path = of_document(base), base.path
     batch = _batch(config.global_batch_size, path.name, config.data, devices, precision)
-    name = f"{CONFIGS.name}/{path.name}" if base.is_ours else str(path)  # a path from the root
+    # A file of configs/ by its path from the root of the checkout.
+    name = f"{CONFIGS.name}/{path.name}" if base.is_ours else str(path)
     return Source(origin.of_document(name, base), config.data, batch, path)
 
 
@@ -68,14 +69,14 @@ def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source
 
 
 def _batch(total: int, name: str, data: Data, devices: Devices, precision: str) -> Choice:
-    """Return the images of a rank for the global batch size ``total`` of the source ``name``, or as many as
-    fit the memory, and the reason."""
-    fitting = choices.fitting(devices, precision, data)
-    wished = max(1, round(total / devices.ranks))
-    batch = wished if fitting is None else min(wished, fitting)
+    """Return BATCHSIZE and the reason for it: the images of a rank that make up the global batch size
+    ``total`` of the source ``name``, or as many as fit the memory if that is fewer."""
+    largest = choices.fitting(devices, precision, data)
+    exact = max(1, round(total / devices.ranks))
+    batch = exact if largest is None else min(exact, largest)
     if batch * devices.ranks == total:
         return Choice(str(batch), f"as {name}")
-    if batch < wished:
+    if batch < exact:
         return Choice(str(batch), f"{total} in {name}; no more fit {devices.room}")
     return Choice(str(batch), f"{total} in {name}, which {devices.ranks} ranks do not divide")
 
@@ -84,21 +85,21 @@ def of_plan(devices: Devices, precision: str) -> Source:
     """Return the hyperparameters and the batch size that ``rn50 plan`` would advise, among the batch sizes
     that fit the memory. Raises UserError if the memory is not known."""
     data = Data()
-    fitting = choices.fitting(devices, precision, data)
-    if fitting is None:
+    largest = choices.fitting(devices, precision, data)
+    if largest is None:
         remedy = "give --from SYSTEM, whose batch size is taken"
         raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
     accelerator = chips.among(planner.accelerators, devices.models[0])
-    # A GPU with which nobody published a result is planned for under its own name.
-    plans = planner.candidates(accelerator or devices.models[0], devices.ranks, fitting)
+    # If nobody published a result with the GPU, the plan is made for the name of its model.
+    plans = planner.candidates(accelerator or devices.models[0], devices.ranks, largest)
     # Prefer batch sizes that are a multiple of ``BATCH_STEP`` images for each rank, if there are any.
     step = choices.BATCH_STEP * devices.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
     fastest = min(plans, key=lambda plan: plan.prediction.minutes_high)
     most_minutes = fastest.prediction.minutes_high * (1 + ALIKE)
-    # Of the plans about as fast as the fastest: one whose recipe was published at this very batch size rather
-    # than another, then the one with the most published runs, then the fastest.
+    # The best of the plans that are about as fast as the fastest: a plan whose recipe was published at this
+    # very batch size comes first, then a plan with more published runs, then a faster plan.
     plan = max(
         (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
         key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
@@ -110,8 +111,8 @@ def of_plan(devices: Devices, precision: str) -> Source:
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:
-    """Return True if the global batch size ``total`` is far from that of the recipe: by more than
-    ``WITHIN_OCTAVES`` factors of two."""
+    """Return True if the global batch size ``total`` and that of the recipe are more than ``WITHIN_OCTAVES``
+    factors of two apart."""
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
@@ -121,11 +122,12 @@ def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits)
         yield from source.plan.cautions
     total = int(source.batch.value) * devices.ranks
     if source.base and is_far(source.origin, total):
-        its = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
-        yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
+        recipe = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
+        yield f"{recipe}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
     if source.plan and not source.accelerator:
-        near = chips.nearest(devices.models[0], chips.known(published.results()))
-        unknown = f"nobody published a result with {devices.models[0]}{near and f', the nearest is {near}'}"
+        nearest = chips.nearest(devices.models[0], chips.known(published.results()))
+        unknown = f"nobody published a result with {devices.models[0]}"
+        unknown += f", the nearest is {nearest}" if nearest else ""
         if not devices.is_model_known:
             unknown = "the model is not known, so no published result is compared"
         yield f"{unknown}: its batch size is chosen as if it were another accelerator"

@@ -37,11 +37,10 @@ QUANTITIES = {
     "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
     "kilojoules": ("kJ to target", "needs more energy", "needs less energy"),
 }
-"""Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
+"""Compared quantities -> display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
 _TO_TARGET = ("epochs", "minutes", "kilojoules")
-"""Quantities measured up to the target. They are not compared where the two results have different targets.
-Accuracy is not compared where both results reached the same target, because it is then about the target."""
+"""Quantities measured up to the target, which are not compared if the two results have different targets."""
 
 SAME_LOGS = "the same logs"
 """Text for two results whose logs are the same, byte for byte."""
@@ -68,8 +67,9 @@ class Difference:
     """Difference between the means of two results in one quantity, with its interval and p-value."""
 
     quantity: str
-    """epochs, minutes, images_per_second, kilojoules or accuracy. Epochs, minutes and kilojoules are absent
-    where the targets differ; accuracy is present only there, or where a result did not reach its target."""
+    """epochs, minutes, images_per_second, kilojoules or accuracy. Epochs, minutes and kilojoules are compared
+    only if both results have the same target. Accuracy is compared only if the targets differ, or no run of a
+    result reached its target."""
     first: float
     """Mean over the runs of the first result."""
     second: float
@@ -82,7 +82,7 @@ class Difference:
     """Lower end of the interval of the difference. The interval allows for all tests made at once; null: a
     result has fewer than two runs, or the runs of each result are all equal."""
     high: float | None
-    """Upper end of the interval; null as `low`."""
+    """Upper end of the interval; null if `low` is null."""
     p: float
     """p-value of this test alone."""
     p_adjusted: float
@@ -116,26 +116,28 @@ class Split(NamedTuple):
     def from_means(cls, minutes: Sequence[float], epochs: Sequence[float]) -> "Split":
         """Return the split for mean ``minutes`` and ``epochs``: two values each (first result, other result),
         all above 0."""
-        log_ratio, log_epochs = (math.log(after / before) for before, after in (minutes, epochs))
-        # Of two equal values the logarithmic mean is that value; the formula would divide 0 by 0.
-        logarithmic_mean = (minutes[1] - minutes[0]) / log_ratio if log_ratio else minutes[0]
+        log_minutes = math.log(minutes[1] / minutes[0])
+        log_epochs = math.log(epochs[1] / epochs[0])
+        # The logarithmic mean of two equal values is that value; the formula would divide 0 by 0.
+        logarithmic_mean = (minutes[1] - minutes[0]) / log_minutes if log_minutes else minutes[0]
         by_epochs = logarithmic_mean * log_epochs
-        by_speed = logarithmic_mean * (log_ratio - log_epochs)
+        by_speed = logarithmic_mean * (log_minutes - log_epochs)
         return cls(minutes[0], minutes[1], (epochs[0], epochs[1]), by_epochs, by_speed)
 
     @property
     def sentence(self) -> str:
         """Return the split in words: in factors where the minutes more than double, else in percent of the
         first result's minutes."""
-        ratio, epochs_ratio = self.second / self.first, self.epochs[1] / self.epochs[0]
+        ratio = self.second / self.first
+        epochs_ratio = self.epochs[1] / self.epochs[0]
         if ratio > 2:
-            parts = [_times(factor) for factor in (ratio, epochs_ratio, ratio / epochs_ratio)]
+            total, by_epochs, by_speed = map(_times, (ratio, epochs_ratio, ratio / epochs_ratio))
         else:
-            shares = (ratio - 1, self.by_epochs / self.first, self.by_speed / self.first)
-            parts = [f"{share:+.2%}" for share in shares]
+            changes = (ratio - 1, self.by_epochs / self.first, self.by_speed / self.first)
+            total, by_epochs, by_speed = (f"{change:+.2%}" for change in changes)
         epochs = "{:g} to {:g}".format(*self.epochs)
-        minutes = f"{_figures(self.first)} to {_figures(self.second)} minutes, {parts[0]}"
-        return f"{minutes}: {parts[1]} by epochs ({epochs}), {parts[2]} by the time of an epoch"
+        minutes = f"{_figures(self.first)} to {_figures(self.second)} minutes, {total}"
+        return f"{minutes}: {by_epochs} by epochs ({epochs}), {by_speed} by the time of an epoch"
 
 
 @dataclass(frozen=True)
@@ -170,8 +172,8 @@ class Comparisons(NamedTuple):
 
 def compared_results(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
     """Return the results that ``paths`` mean. A path that does not exist and looks like the name of a
-    published result, such as v1.0/Inspur/nf5688m6_mxnet, stands for that result. All others are result logs
-    or folders of them.
+    published result, such as v1.0/Inspur/nf5688m6_mxnet, stands for that result. All other paths are result
+    logs or folders of them.
 
     Raises UserError as ``score.score`` does, and for an unknown name.
     """
@@ -197,7 +199,9 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
     first, *others = (_Result(system, name) for system, name in zip(systems, names(systems), strict=True))
     p_values: dict[tuple[_Result, str], float] = {}
     for other in others:
-        for key in _common_quantities(first, other) if not _incomparable(first, other) else ():
+        if _incomparable(first, other):
+            continue
+        for key in _common_quantities(first, other):
             a, b = first.samples[key], other.samples[key]
             if min(len(a), len(b)) > 1:
                 p_values[other, key] = significance.permutation_p(a, b)
@@ -209,9 +213,9 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         differences = []
         for key in _common_quantities(first, other):
             a, b = first.samples[key], other.samples[key]
-            # The p-value that this test would have after the correction if its runs differed as clearly as so
-            # few runs can.
             p_of_others = [p for test, p in p_values.items() if test != (other, key)]
+            # The corrected p-value that this test would have if its runs differed as clearly as so few runs
+            # can.
             lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_others])[0]
             p_adjusted = adjusted.get((other, key))
             differences.append(difference(key, a, b, other.name, p_adjusted, confidence, lowest))
@@ -234,23 +238,27 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
 
 class _Result:
     """The facts of a result that are compared. A published result has no logs and no sidecar files: its facts
-    come from its row of the table.
+    come from its row in the table of published results.
 
     Attributes:
-        samples: the values of each quantity of ``QUANTITIES``, one per run. Only runs that converged have
-            epochs, minutes and kilojoules.
-        data: the numbers of training images, by which data sets other than ImageNet are told apart. A result
-            without a label counts as ImageNet, although some of them log only whole batches of it.
+        samples: quantity of ``QUANTITIES`` -> its values, one per run. Only runs that converged have epochs,
+            minutes and kilojoules.
+        hashes: the SHA-256 of each log; for a published result its name.
+        data: the numbers of training images in the logs, by which data sets are told apart. For a result
+            without a label it is that of ImageNet, even if a log counts only whole batches.
         targets: the target accuracies of the runs.
-        hashes: the SHA-256 of the logs; the name of a published result.
+        label: text that says in what the runs differ from the benchmark, as by other data; None if they do
+            not.
+        refusal: text that says which rule the logs break; None if they break none.
+        runs: the runs; empty for a published result.
         logged: logged settings by name.
-        number: the number of runs, of which ``missed`` did not converge.
-        label: the label of what is not the benchmark.
-        refusal: the verdict of its score that its logs are no valid result; None where they are.
+        number: the number of runs.
+        missed: the number of runs that did not converge.
     """
 
     def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
-        self.name, self.samples = name, dict[str, list[float]]()
+        self.name = name
+        self.samples: dict[str, list[float]] = {}
         self.hashes = [name]
         self.data, self.targets = {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
         self.label: str | None = None
@@ -284,11 +292,14 @@ class _Result:
 
 
 def _common_quantities(first: _Result, second: _Result) -> list[str]:
-    """Return the quantities that both results have values of and that say something of the pair (see
-    ``_TO_TARGET``)."""
+    """Return the quantities that are compared: those of which both results have values, without those that
+    their targets make meaningless."""
+    left_out: tuple[str, ...] = ()
+    if first.targets != second.targets:
+        left_out = _TO_TARGET
     # A result has samples of epochs if one of its runs reached the target.
-    left_out: tuple[str, ...] = ("accuracy",) if first.samples["epochs"] and second.samples["epochs"] else ()
-    left_out = _TO_TARGET if first.targets != second.targets else left_out
+    elif first.samples["epochs"] and second.samples["epochs"]:
+        left_out = ("accuracy",)  # training ended at the target, so the accuracies are all close to it
     quantities = [key for key in QUANTITIES if key not in left_out]
     return [key for key in quantities if first.samples.get(key) and second.samples.get(key)]
 
@@ -300,12 +311,12 @@ def _incomparable(first: _Result, second: _Result) -> str | None:
     if first.data != second.data:
         return "not comparable: other data"
     invalid = next((result.name for result in (first, second) if result.refusal), None)
-    return invalid and f"nothing is concluded: {invalid} is {NOT_VALID}"
+    return f"nothing is concluded: {invalid} is {NOT_VALID}" if invalid else None
 
 
 def _split(first: _Result, second: _Result) -> Split | None:
-    """Return the split of the difference in minutes; None where minutes or epochs cannot be compared, or a
-    mean is 0, of which there is no ratio."""
+    """Return the split of the difference in minutes; None if minutes or epochs cannot be compared, or a mean
+    is 0, so that there is no ratio."""
     if not {"epochs", "minutes"} <= {*_common_quantities(first, second)}:
         return None
     samples = (first.samples, second.samples)
@@ -321,8 +332,8 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
 
 
 def names(systems: Sequence[SystemScore | PublishedResult]) -> list[str]:
-    """Return the name of each system without its label. Equal names of logs are followed by the folder of the
-    logs, so that they can be told apart."""
+    """Return the name of each system without its label. If several systems have the same name, the folder of
+    the logs follows it, so that they can be told apart; published results have no folder."""
     all_names = [system.name for system in systems]
     return [
         f"{name} in {system.runs[0].file.parent}"
@@ -341,8 +352,8 @@ def difference(
     confidence: float = CONFIDENCE,
     lowest: float = 0,
 ) -> Difference:
-    """Compare the result ``b_name`` with another one in a quantity of ``QUANTITIES``. ``a`` are the values of
-    the other result's runs and ``b`` those of ``b_name``; there is at least one of each.
+    """Compare two results in a quantity of ``QUANTITIES``. ``a`` are the values of the first result's runs,
+    at least one, and ``b`` those of the second result's, whose name is ``b_name``.
 
     The last three arguments are for several tests made at once: the adjusted p-value of this test (None: it
     needs no adjustment), the confidence level of every interval, and the lowest adjusted p-value that so many
@@ -353,38 +364,29 @@ def difference(
     p = significance.permutation_p(a, b)
     p_adjusted = p if p_adjusted is None else p_adjusted
     shown = p_adjusted < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
+    runs = (len(a), len(b))
     figures = Difference(
-        quantity=quantity,
-        first=first,
-        second=second,
-        runs=(len(a), len(b)),
-        difference=second - first,
-        low=low,
-        high=high,
-        p=p,
-        p_adjusted=p_adjusted,
-        shown=shown,
-        sentence="",
+        quantity, first, second, runs, second - first, low, high, p, p_adjusted, shown, sentence=""
     )
     return replace(figures, sentence=_sentence(figures, b_name, confidence, lowest))
 
 
 def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str:
-    """Return the sentence on the difference ``d`` of the result ``name`` from another; ``confidence`` and
-    ``lowest`` as for ``difference``."""
+    """Return the sentence on the difference ``d`` between another result and the result ``name``;
+    ``confidence`` and ``lowest`` are as for ``difference``."""
     quantity, more, less = QUANTITIES[d.quantity]
     runs = f"{counted(d.runs[1], 'run')} against {d.runs[0]}"
-    # Without an interval, and with two runs or more of each result, the runs of each are all equal.
+    # If there is no interval although each result has two runs or more, the runs of each are all equal.
     if d.difference == 0 and d.low is None and min(d.runs) > 1:
         steps = "they are reported in steps, and a difference below one step cannot be seen"
         return f"no difference: every run of both has {d.first:g} {quantity}; {steps}"
     size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
     figures, spread = f"p = {d.p_adjusted:.3f}", ""
-    # An interval without 0 would contradict a p-value that shows nothing.
+    # An interval that leaves out 0 is not told if the p-value shows nothing: the two would contradict.
     if d.low is not None and d.high is not None and (d.shown or d.low <= 0 <= d.high):
         interval = f"{_signed(d.low)} to {_signed(d.high)}"
         figures = f"{100 * confidence:.3g}% interval {interval}, {figures}"
-        # A difference is shown from about half the width of the interval on, which then leaves out 0.
+        # A difference above half the width of the interval would be shown: the interval then leaves out 0.
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
@@ -416,9 +418,9 @@ def _signed(value: float) -> str:
 
 
 def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value of ``a``, value of ``b``) of the settings that differ between two results. Settings
-    come from the logs, and from the sidecar files where both results have some. A logged setting that is also
-    a saved variable is yielded once, under the variable's name."""
+    """Yield (name, value of ``a``, value of ``b``) of the settings that differ between the runs ``a`` of one
+    result and ``b`` of another. Settings come from the logs, and from the sidecar files if both results have
+    some. A logged setting that is also a saved variable is yielded once, under the variable's name."""
     saved = [_merged(_saved, runs) for runs in (a, b)]
     saved_settings = list(_differing(*saved)) if all(saved) else []
     variables = {name for name, _, _ in saved_settings}
@@ -482,8 +484,9 @@ def _texts(org: str | None, platform: str | None, logged: Recipe, **more: Any) -
 
 
 def _saved(run: Run) -> dict[str, str]:
-    """Return the settings of a sidecar file by name: its variables, or its configuration where it has none;
-    its other values; the versions of packages that compute; and ``OTHER_PACKAGES`` for all others."""
+    """Return the settings of a run's sidecar file by name: its variables, or its configuration if it has no
+    variables; the versions of packages that compute, and ``OTHER_PACKAGES`` for all other packages; and all
+    other values."""
     variables = run.saved.get("variables", {})
     settings, other_packages = dict(variables), []
     for name, value in sidecar.named(run.saved).items():
@@ -544,6 +547,5 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:
             console.print(line)
-    sentence = correction(comparisons)
-    if sentence:
+    if sentence := correction(comparisons):
         console.print(sentence, style="italic")

@@ -1,10 +1,11 @@
-"""Read a result file, the MLPerf log of one run, into a frozen ``ResultLog``: ``read_log``.
+"""``read_log`` reads a result file, the MLPerf log of one run, into a ``ResultLog``.
 
 Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before
 the record (ranks, timestamps) and any other text between the records are skipped. Where a line breaks the
-format, a finding names the line and reading goes on. A file without any readable MLPerf record is an error.
-So is a file with records of more than one run, because a figure computed from it would belong to neither. The
-file is read piece by piece, so that memory grows with the number of records, not with the other text.
+format, a finding names the line and reading goes on. A file without any readable MLPerf record is an error. A
+file with records of several runs is an error too, because a figure computed from it would belong to none of
+them. The file is read piece by piece, so that memory grows with the number of records, not with the other
+text.
 """
 
 import contextlib
@@ -28,8 +29,8 @@ EPOCH_SAMPLES = "epoch_samples"
 """Metadata key of ``train_samples`` in our log of a run whose epochs are cut by BENCHMARK_STEPS. Its value is
 the number of images that an epoch trains on."""
 TARGET = "target"
-"""Metadata key of ``train_samples`` in our log of a run with another target than the benchmark's. Its value
-is that target as text."""
+"""Metadata key of ``train_samples`` in our log of a run whose target is not the benchmark's. Its value is the
+run's target as text."""
 TOP_5 = "top_5"
 """Metadata key of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1. Its value is the top-5 accuracy, a
 fraction."""
@@ -51,16 +52,19 @@ _LARGEST = 1 << 62
 _MOST_EPOCHS = 10_000_000
 """Largest number that counts as an epoch; no run lasts so long."""
 INSTEAD = "; log "
-"""Separator in the text of a finding: the problem stands before it, and behind it what to log instead.
-``log_rules.py`` splits the text there."""
+"""Separator in the text of a finding, between the problem and what to log instead. ``log_rules.py`` splits
+the text there."""
 _REMEDY = "give a result file"
 # Input: Namespace(label_smoothing=0.1, lr=10.5)
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 # Input: Beginning trial 2 of 8
 _TRIAL = re.compile(rb"\bBeginning trial (\d{1,4}) of (\d{1,4})\b")
-_TOGETHER_MS, _MET_MS = 5000, 1000
-"""Most time between the records of one event by several ranks of a run: before all ranks have met, and at
-``run_start``, where they have. In published logs it is at most 19 ms."""
+_TOGETHER_MS = 5000
+"""Most milliseconds between the records that several ranks of a run log of one event. In published logs it is
+at most 19 ms."""
+_MET_MS = 1000
+"""Most milliseconds between a ``run_start`` and an ``init_start`` behind it in the log of one run. It is less
+than ``_TOGETHER_MS``, because all ranks have met when the clock starts."""
 _ONCE_AN_EPOCH = ("epoch_start", "eval_accuracy")
 _ONCE = ("init_start", "run_start", *_ONCE_AN_EPOCH)
 """Keys that each rank logs once in a run, or once an epoch."""
@@ -84,8 +88,8 @@ _CAUSES = {
     # A record that ends without its brace: :::MLLOG {"namespace": "", "time_ms": 16
     rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
 }
-"""Pattern -> problem and remedy, separated by the last semicolon, of a file in which no record can be read.
-The pattern is matched with the first broken record, or with the file's first line where it has none."""
+"""Pattern -> "problem; remedy" of a file in which no record can be read. The pattern is matched with the line
+of the file that ``_read`` calls ``suspect_line``."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Evaluation:
     epoch: float
     """Number of trained epochs before the evaluation."""
     accuracy: float
-    """Top-1 accuracy, a fraction; 0 where NaN was logged, as by a run that diverged."""
+    """Top-1 accuracy, a fraction; 0 if NaN was logged, as a run that diverged logs it."""
     time_ms: Hidden[int] = field(default=0, compare=False)
     """Time of its record, in milliseconds since 1970 (UTC)."""
 
@@ -156,8 +160,8 @@ class ResultLog:
 
     @functools.cached_property
     def target(self) -> float:
-        """Target accuracy of the run: the variable TARGET in a log of ours that has it, infinity for
-        TARGET=none; else the benchmark's target."""
+        """Target accuracy of the run: the value of TARGET if the log has it, with infinity for TARGET=none;
+        else the benchmark's target."""
         logged = self.first("train_samples")
         text = logged.metadata.get(TARGET) if logged else None
         if text == "none":
@@ -170,15 +174,15 @@ class ResultLog:
     @functools.cached_property
     def reached(self) -> Evaluation | None:
         """First evaluation at the target accuracy or above; None if there is none. Its epoch is the number of
-        epochs that the run needed to the target. With TARGET=none it is the last evaluation of a run that
-        ended with success."""
+        epochs that the run needed to reach the target. With TARGET=none it is the last evaluation of a run
+        that ended with success."""
         if math.isinf(self.target):
             return self.evaluations[-1] if self.evaluations and self.status == "success" else None
         return next((e for e in self.evaluations if e.accuracy >= self.target), None)
 
     @property
     def decisive(self) -> Evaluation | None:
-        """Evaluation that decided the run: ``reached``, else the last one; None without any evaluation."""
+        """Evaluation that decided the run: ``reached``, else the last one; None if there is no evaluation."""
         return self.reached or next(reversed(self.evaluations), None)
 
     @property
@@ -214,15 +218,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
     if not events:
         what = f"can be read: {findings[0]}" if findings else "in it"
         unread = f"no {TOKEN} line {what}; give the log of a run"
-        # A cause and ``unread`` are "problem; remedy".
+        # A cause is "problem; remedy", and so is ``unread``.
         causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, suspect_line, re.DOTALL))
         raise UserError(path, *next(causes, unread).rsplit("; ", 1))
     by_key = gathered((event.key, event) for event in events)
-    of_two_runs = next(_pairs_of_two_runs(events), None)
+    pair = next(_pairs_of_two_runs(events), None)
     of_benchmark = all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ()))
-    # A log of another benchmark is read, so that the score can refuse it as such.
-    if of_two_runs and of_benchmark:
-        event, before = of_two_runs
+    # A log of another benchmark is not refused here: the score refuses it, as of another benchmark.
+    if pair and of_benchmark:
+        event, before = pair
         text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
         raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     start = _first("run_start", by_key, findings, repeatable=False)
@@ -250,32 +254,39 @@ def read_log(path: pathlib.Path) -> ResultLog:
 
 
 def _pairs_of_two_runs(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Yield the pairs (record, earlier record) that only two runs can have written. The file may have one run
+    """Yield the pairs (record, earlier record) that one run cannot have written. The file may have one run
     after the other, or their lines mixed.
 
     The ranks of one run may each log a record of the same event, within ``_TOGETHER_MS`` of each other.
     """
-    first: dict[Any, Event] = {}  # (key, epoch or None for a key that a run logs once) -> its first record
+    # (key, epoch) -> first record of this key and epoch; the epoch is None for a key that a run logs once.
+    earliest_of: dict[Any, Event] = {}
     several_starts = False
     for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
         epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _ONCE_AN_EPOCH else None
-        earliest = first.setdefault((event.key, epoch), event)
-        started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
+        earliest = earliest_of.setdefault((event.key, epoch), event)
+        start, stop = (earliest_of.get((key, None)) for key in ("run_start", "run_stop"))
         several_starts |= event.key == "run_start" and event is not earliest
         # Ranks of one run log equal accuracies: after a second run_start another accuracy is another run's.
         other_value = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
+        # The event comes again, too late for another rank, or with another accuracy.
         if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_value):
-            yield event, earliest  # the event again, too late for another rank, or with another accuracy
-        elif event.key == "init_start" and started and abs(event.time_ms - started.time_ms) > _MET_MS:
-            yield event, started  # an initialisation after the start of a run
-        elif event.key in _ONCE and event is not earliest and stopped:
-            yield event, stopped  # the event again, after the end of a run
+            yield event, earliest
+        # An initialisation comes after the start of a run.
+        elif event.key == "init_start" and start and abs(event.time_ms - start.time_ms) > _MET_MS:
+            yield event, start
+        # The event comes again after the end of a run.
+        elif event.key in _ONCE and event is not earliest and stop:
+            yield event, stop
 
 
 def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], bytes]:
-    """Return the records of a stream; findings on broken records; the fields of a ``ResultLog`` that text
-    between the records states; and the line that tells best why a file has no records: the first with a
-    broken record, else the first with a record of an older round, else the first line."""
+    """Return (events, findings, stated, suspect_line) of a stream.
+
+    ``findings`` are about broken records. ``stated`` has the fields of ``ResultLog`` that text between the
+    records states. ``suspect_line`` is the line that tells best why a file has no records: the first with a
+    broken record, else the first with a record of an older round, else the first line.
+    """
     events: list[Event] = []
     findings: list[str] = []
     suspect_line = b""
@@ -288,21 +299,21 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], byt
         if b"Beginning trial" in line and (trial := _TRIAL.search(line)):
             stated.setdefault("trial", (int(trial.group(1)), int(trial.group(2))))
         if TOKEN.encode() not in line:
-            if b":::ML" in line and b":::ML" not in suspect_line:  # a record of an older round
+            if b":::ML" in line and b":::ML" not in suspect_line:  # the first record of an older round
                 suspect_line = line
             continue
-        # A progress bar ends its lines with a carriage return only, which also ends a line for the official
-        # checker.
+        # A progress bar ends its lines with a carriage return only. For the official checker that ends a line
+        # too.
         for piece in line.decode("utf-8", errors="replace").split("\r"):
             records = piece.split(TOKEN)[1:]
-            faults = []
-            if len(records) > 1:
-                faults.append("several records stand here, and the official reader sees the last")
+            several = "several records stand here, and the official reader sees the last"
+            faults = [several] if len(records) > 1 else []
             for record in records:
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
-                    suspect_line = suspect_line if findings else line  # findings: on the lines before
+                    if not findings:  # no earlier line has a broken record
+                        suspect_line = line
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
             findings += [f"line {number}: {fault}" for fault in faults]
             del findings[MOST_FINDINGS + 1 :]  # one more than the limit shows that the limit was passed
@@ -311,9 +322,14 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], byt
     return events, findings, stated, suspect_line
 
 
+_DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one_value_each)
+"""Decoder of a record. It raises ValueError for a number of more digits than a 64-bit integer has, and for a
+name with two different values."""
+
+
 def _event(line: int, record: str) -> Event:
-    """Return the event of the text behind ``TOKEN``. Raise KeyError, TypeError or ValueError where it breaks
-    the format."""
+    """Return the event of line number ``line`` and of ``record``, the text behind ``TOKEN``. Raise KeyError,
+    TypeError or ValueError if the record breaks the format."""
     if len(record) > LONGEST_RECORD:
         raise ValueError(f"{len(record):,} characters, and {LONGEST_RECORD:,} are the most")
     # Only files.parse_json limits the nesting depth. It is slower than the decoder, so it reads only records
@@ -330,14 +346,9 @@ def _event(line: int, record: str) -> Event:
     return Event(line, int(time_ms), key, value, metadata or {})
 
 
-_DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one_value_each)
-"""Decoder of a record. It raises ValueError for a number of more digits than a 64-bit integer has, and for a
-name with two different values."""
-
-
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the lines of ``source`` that hold records to ``target``, for the official checkers. These use only
-    such lines but read a file whole, and the other text may be larger than the memory. A record longer than
+    """Copy the records of ``source`` to ``target``, a line each, for the official checkers. They use only the
+    records but read a file whole, and the other text may be larger than the memory. A record longer than
     ``LONGEST_RECORD``, which ``read_log`` reports, is left out."""
     with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
         for _, line in _lines(stream):
@@ -350,7 +361,8 @@ def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line). Of a line longer than ``_PIECE``, yield only the pieces that hold the
     start of a record."""
-    number, kept = 1, b""  # kept: the beginning of the current line, as far as it may belong to a record
+    number = 1
+    kept = b""  # the part of the current line read so far that may belong to a record
     while piece := stream.readline(_PIECE):
         line = kept + piece
         if piece.endswith(b"\n"):
@@ -368,8 +380,8 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = True) -> Event | None:
-    """Return the first event of a key that a run logs once, None without one. Add a finding to ``findings``
-    where the key is repeated; a ``repeatable`` key may be repeated with an equal value."""
+    """Return the first event of a key that a run logs once; None if it is not logged. Add a finding to
+    ``findings`` if the key is repeated; a ``repeatable`` key may be repeated with an equal value."""
     events = by_key.get(key, ())
     if len(events) > 1 and not (repeatable and all(event.value == events[0].value for event in events)):
         times = f"{key} logged {len(events)} times"
@@ -378,12 +390,13 @@ def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = Tru
 
 
 def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
-    """Return the value of a key: a text or a whole number, by ``kind``, which is str or int. Return None
-    where the key is not logged or its value is of another type, and add a finding to ``findings`` for the
-    latter."""
+    """Return the value of a key: a text if ``kind`` is str, a whole number if it is int. Return None if the
+    key is not logged. If its value is of another type, return None and add a finding to ``findings``."""
     event = _first(key, by_key, findings)
-    if event is None or (kind is str and isinstance(event.value, str)):
-        return event.value if event else None
+    if event is None:
+        return None
+    if kind is str and isinstance(event.value, str):
+        return event.value
     number = finite(event.value) if kind is int else None
     if number is not None and number == int(number) and abs(number) < _LARGEST:
         return int(number)
@@ -393,7 +406,7 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
 
 
 def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
-    """Yield the valid evaluations; add a finding to ``findings`` for each other one."""
+    """Yield the valid evaluations; add a finding to ``findings`` for each invalid one."""
     for event in by_key.get("eval_accuracy", ()):
         accuracy = 0.0 if is_nan(event.value) else finite(event.value)
         epoch = epoch_number(event.metadata.get("epoch_num"))
@@ -405,7 +418,7 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
-            top_5 = finite(event.metadata.get(TOP_5, 1))  # not logged: 1, which no top-1 exceeds
+            top_5 = finite(event.metadata.get(TOP_5, 1))  # 1 if it is not logged: no top-1 exceeds it
             if top_5 is None or not accuracy <= top_5 <= 1:
                 problem = f"{TOP_5} {excerpt(repr(event.metadata[TOP_5]))} is not a fraction from top-1 to 1"
                 findings.append(f"line {event.line}: {problem}")
@@ -418,8 +431,8 @@ def is_nan(value: Any) -> bool:
 
 
 def finite(value: Any) -> float | None:
-    """Return a JSON value if it is a finite number, else None. NaN, Infinity, true and false are none,
-    although Python's parser takes NaN and Infinity and counts true as 1."""
+    """Return a JSON value if it is a finite number, else None. NaN, Infinity, true and false are no such
+    numbers, although Python's parser takes NaN and Infinity, and true equals 1 in Python."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 

@@ -1,8 +1,8 @@
 """Read the sidecar file ``result_<N>.json`` of a log ``result_<N>.txt``: the configuration, environment,
 packages and machine of the run, as ``rn50.run.provenance`` saves them.
 
-``read`` checks the file's structure once; the other functions take its contents, ``saved``, and need not. The
-file may come from a stranger, as a log may.
+``read`` checks the structure of the file, which may come from a stranger. The other functions take ``saved``,
+the contents that ``read`` has returned, and need no checks.
 """
 
 import json
@@ -18,11 +18,12 @@ from rn50.settings.libraries import HARMLESS
 from rn50.settings.writing import is_name
 
 LARGEST = 8 << 20
-"""Bytes of the largest sidecar file that is read; files that rn50 writes have some tens of thousands."""
+"""Bytes of the largest sidecar file that is read; a file that rn50 writes has some tens of thousands."""
 _TEXTS = ("commit", "python", "machine", "rn50", "precision", "precision_reason", "input_library")
 """Fields of the file that are text."""
 _TABLES = ("packages", "system", "variables", "environment")
-"""Fields of the file that are objects of texts; the names in the last two are those of variables."""
+"""Fields of the file that are objects of texts. The names in the last two, ``variables`` and ``environment``,
+are names of variables."""
 _SECTIONS = ("hyperparameters", "run", "data", "input_pipeline")
 """Objects in the field ``config``."""
 _COUNTS = ("ranks_per_node", "nodes")
@@ -54,7 +55,8 @@ def _is_ours(saved: Any) -> bool:
     if not isinstance(config, dict):
         return False
     tables = [saved.get(name, {}) for name in _TABLES]
-    if not all(isinstance(part, dict) for part in (*tables, *(config.get(name, {}) for name in _SECTIONS))):
+    sections = [config.get(name, {}) for name in _SECTIONS]
+    if not all(isinstance(part, dict) for part in (*tables, *sections)):
         return False
     run = section(saved, "run")
     texts = [
@@ -65,8 +67,9 @@ def _is_ours(saved: Any) -> bool:
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)
+        # tables[2:] are ``variables`` and ``environment``.
         and all(is_name(name) for table in tables[2:] for name in table)
-        # A file without a commit is accepted, as a file with the commit "unknown".
+        # A file without a commit is accepted, like a file with the commit "unknown".
         and _COMMIT.fullmatch(saved.get("commit") or "unknown") is not None
     )
 
@@ -78,17 +81,16 @@ def is_whole(saved: Mapping[str, Any]) -> bool:
 
 def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the saved configuration; empty where it is missing."""
-    fields: dict[str, Any] = saved.get("config", {}).get(name, {})
-    return fields
+    return dict(saved.get("config", {}).get(name, {}))
 
 
 def variables(saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the saved variables that may become a configuration: variables that rn50 reads, except those
-    that belong to a single run, and harmless variables of libraries. Any other variable could make a process
-    run code that came with a stranger's result."""
+    """Return the saved variables that may become part of a configuration: variables that rn50 reads, except
+    those that belong to a single run, and harmless variables of libraries. Any other variable could make a
+    process run code that came with a stranger's result."""
     of_rn50 = saved.get("variables", {})
     accepted = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
-    # ``of_rn50`` twice: its variables come first, and their values win.
+    # ``of_rn50`` stands first, so that its variables come first, and last, so that its values win.
     settings = {**of_rn50, **saved.get("environment", {}), **of_rn50}
     return {name: value for name, value in settings.items() if name in accepted and value.isprintable()}
 
@@ -101,8 +103,8 @@ def left_out(saved: Mapping[str, Any]) -> list[str]:
 
 
 def named(saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return all saved values as text, by names like ``config / run / device``. Leave out ``variables``,
-    which repeat the values of ``config``."""
+    """Return all saved values as text, by names like ``config / run / device``, without the table
+    ``variables``, which repeats the values of ``config``."""
     return {name: value for name, value in flat(saved) if not name.startswith("variables / ")}
 
 

@@ -1,7 +1,8 @@
 """Locate a folder of result files in a published tree, ``<organisation>/results/<system>/resnet``, and read
 the description of its system, ``<organisation>/systems/<system>.json``.
 
-MLCommons publishes such trees, and ``rn50 package`` writes them. Everywhere else ``place`` returns None.
+MLCommons publishes such trees, and ``rn50 package`` writes them. For a folder outside of such a tree
+``place`` returns None.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ from rn50.printed import prints
 
 _REMEDY = "fix the description of the system"
 _MOST = 1_000_000
-"""Bound of the numbers of nodes, and of accelerators of a node; no system has so many."""
+"""Bound of the number of nodes, and of the accelerators of a node; no system has so many."""
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
 """Name of the folder of a round, like training_results_v1.0."""
 
@@ -36,6 +37,7 @@ class Place:
     @property
     def submitter(self) -> str:
         """Round and organisation, like v1.0/Inspur; the organisation alone if no folder names the round."""
+        # A ruleset is named after its round: 1.0.0 after v1.0.
         name = self.organisation.name
         return f"v{self.ruleset.removesuffix('.0')}/{name}" if self.ruleset else name
 
@@ -46,7 +48,7 @@ class Place:
 
     @property
     def implementations(self) -> pathlib.Path:
-        """Folder of the code. It has a folder for each version of the code, and a folder for each system with
+        """Folder of the code. It has a folder for each version of the code, and for each system a folder with
         its scripts."""
         return self.organisation / "benchmarks" / rules.BENCHMARK / "implementations"
 
@@ -80,7 +82,8 @@ def place(folder: pathlib.Path) -> Place | None:
 
 
 def ruleset(folder: pathlib.Path) -> str:
-    """Return the ruleset of the round that a folder of a published tree names, else the newest."""
+    """Return the ruleset of the round in whose published tree a folder of result files is, else the newest
+    ruleset."""
     location = place(folder)
     return (location.ruleset if location else None) or rules.RULESETS[-1]
 
@@ -111,13 +114,13 @@ def described(folder: pathlib.Path) -> dict[str, Any]:
 def accelerators(folder: pathlib.Path) -> int | None:
     """Return the number of accelerators on all nodes of the system whose result files are in a folder; None
     if it has none, or no description says how many."""
-    nodes, accelerators_per_node = counts(described(folder)) or (0, 0)
-    return nodes * accelerators_per_node if nodes * accelerators_per_node > 0 else None
+    nodes, per_node = counts(described(folder)) or (0, 0)
+    return nodes * per_node if nodes * per_node > 0 else None
 
 
 def counts(fields: dict[str, Any]) -> tuple[int, int] | None:
-    """Return (nodes, accelerators per node) of a system description; None if it does not say how many, or one
-    of the numbers is not below ``_MOST``."""
+    """Return (nodes, accelerators per node) of a system description; None if one of the numbers is missing,
+    is no number, or is not below ``_MOST``."""
     try:
         numbers = int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -27,8 +27,10 @@ from rn50.weights import weights_file
 SUFFIX = ".checkpoint.safetensors"
 LARGEST_SEED = 1 << 31
 """Seeds of the input pipeline are below this."""
-_MOMENTUM, _RUNNING = "_momentum", "_running_"
-"""Suffix of the momentum of a tensor in the file, and the part of a name that marks running statistics."""
+_MOMENTUM = "_momentum"
+"""Suffix of the name that the momentum of a tensor has in the file."""
+_RUNNING = "_running_"
+"""Part of the name of every tensor with running statistics of batch norm."""
 _REMEDY = "start without RESUME=1"
 
 
@@ -52,8 +54,8 @@ def path(config: Config) -> pathlib.Path:
 
 
 def peek(config: Config) -> tuple[int, str]:
-    """Return (epoch, SHA-256 of the configuration) of the checkpoint beside the log. Return 0 and the SHA-256
-    of ``config``, which nothing refuses, if there is no usable checkpoint."""
+    """Return (epoch, SHA-256 of the configuration) of the checkpoint beside the log. If there is no usable
+    checkpoint, return 0 and the SHA-256 of ``config`` itself, as of a checkpoint that is not in the way."""
     with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
         with _opened(path(config)) as opened:
             facts = opened.metadata() or {}
@@ -64,12 +66,12 @@ def peek(config: Config) -> tuple[int, str]:
 @contextlib.contextmanager
 def _opened(file: pathlib.Path) -> Iterator[Any]:
     """Yield a safetensors file, opened for reading. Raises as ``files.open_regular`` does."""
-    # safetensors takes a path alone: that of the descriptor leads to the very file that was checked here.
-    with (
-        files.open_regular(file, _REMEDY) as stream,
-        safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
-    ):
-        yield opened
+    # safetensors opens files by path only. The path of the descriptor leads to the very file that
+    # ``open_regular`` has checked.
+    with files.open_regular(file, _REMEDY) as stream:
+        path_of_descriptor = f"/proc/self/fd/{stream.fileno()}"
+        with safetensors.safe_open(path_of_descriptor, "np") as opened:
+            yield opened
 
 
 def remarks(config: Config) -> Iterator[str]:
@@ -80,8 +82,9 @@ def remarks(config: Config) -> Iterator[str]:
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if CHECKPOINT_EPOCHS asks for checkpoints that cannot be written: the log has no file,
-    or another file, or a checkpoint of another configuration, has the name."""
+    """Raise UserError if CHECKPOINT_EPOCHS asks for checkpoints that cannot be written: there is no log file
+    beside which to write them, or their name belongs to another file or to a checkpoint of another
+    configuration."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
             subject = f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}"
@@ -92,15 +95,16 @@ def refuse_impossible(config: Config) -> None:
 
 
 def _refuse_other_configuration(config: Config, epoch: int, sha256: str) -> None:
-    """Raise UserError unless the checkpoint of ``epoch`` is of the configuration with the hash ``sha256``."""
+    """Raise UserError unless a checkpoint is of ``config``. ``epoch`` is that of the checkpoint, and
+    ``sha256`` the hash of its configuration."""
     if sha256 != config.sha256:
         problem = f"holds epoch {epoch} of an interrupted run of another configuration"
         raise UserError(path(config), problem, "set its variables and RESUME=1, or move it away")
 
 
 def seed_after(seed: int, epoch: int) -> int:
-    """Return the seed of the input pipeline after the checkpoint of ``epoch``, from the ``seed`` of the
-    run."""
+    """Return the seed with which the input pipeline starts after the checkpoint of ``epoch``. ``seed`` is
+    that of the run."""
     return int(np.random.default_rng((seed, epoch)).integers(LARGEST_SEED))
 
 
@@ -108,8 +112,8 @@ def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
     """Write the state after ``epoch``, and restart the input pipeline. All ranks call it; rank 0 writes the
     file.
 
-    A checkpoint of an earlier epoch is replaced. One of a later epoch, by an interrupted run, is kept.
-    Raises UserError if the file cannot be written.
+    A checkpoint of an earlier epoch is replaced. A checkpoint of a later epoch, which an interrupted run has
+    left, is kept. Raises UserError if the file cannot be written.
     """
     communicator, weights = rank.communicator, rank.weights()
     momentum = {f"{name}{_MOMENTUM}": array for name, array in rank.momentum().items()}
@@ -128,8 +132,8 @@ def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
 
 
 def read(config: Config) -> Checkpoint | None:
-    """Return the checkpoint that a run of ``config`` resumes from. Return None without RESUME=1, and if there
-    is no file.
+    """Return the checkpoint from which a run of ``config`` resumes. Return None without RESUME=1, without a
+    log file, and if there is no checkpoint.
 
     Raises UserError if the file is not a checkpoint of this configuration.
     """
@@ -151,8 +155,8 @@ def read(config: Config) -> Checkpoint | None:
 
 
 def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
-    """Raise ValueError unless a run of ``config`` could have saved epoch, seed and precision of ``facts``;
-    KeyError if one of them is missing."""
+    """Raise ValueError unless a run of ``config`` could have saved the epoch, seed and precision in
+    ``facts``, which are those of a checkpoint. Raise KeyError if one of the three is missing."""
     run, last_epoch = config.run, config.evaluation_epochs[-1]
     if not 1 <= int(facts["epoch"]) < last_epoch:
         raise ValueError(f"epoch {excerpt(facts['epoch'])}, of a run that ends with {last_epoch}")
@@ -164,7 +168,7 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
 
 
 def restore(checkpoint: Checkpoint, rank: Rank) -> None:
-    """Set weights and momentum of a rank to those of a checkpoint, after the warm-up.
+    """Set weights and momentum of a rank to those of a checkpoint. Called after the warm-up.
 
     Raises UserError if the checkpoint is of another network.
     """
@@ -192,7 +196,8 @@ def remove(config: Config) -> None:
 def _statistics_of_ranks(
     weights: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
-    """Return the running statistics of all ranks but rank 0, by the names of ``Checkpoint.arrays``."""
+    """Return the running statistics of all ranks but rank 0, by their names in ``Checkpoint.arrays``.
+    ``weights`` are all tensors of this rank. All ranks call it."""
     statistics = {}
     for name in (name for name in weights if _RUNNING in name):
         # A communicator sums integers only. So every rank writes the bits of its numbers into its own row of

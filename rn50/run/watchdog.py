@@ -1,10 +1,10 @@
 """Watch the ranks of a run: find the rank that makes no progress, and the ranks that wait for it.
 
 ``timed_run.py`` runs inside a ``Watchdog`` on every rank. Once a second each rank sends rank 0 a heartbeat, a
-datagram with the number of its batches and its activity, and rank 0 answers with its own. ``Heartbeats``
-judges them. The heartbeats do not use the framework's communication library, because that library hangs when
-a rank has ended. Time is counted in turns of the watchdog's loop, about a second each, so neither a clock
-that is set nor a machine that pauses looks like a stalled rank.
+datagram with the number of batches that it has begun and its activity. Rank 0 answers with its own heartbeat.
+``Heartbeats`` judges them. The heartbeats do not use the framework's communication library, because that
+library hangs when a rank has ended. Time is counted in turns of the watchdog's loop, about a second each, so
+neither a clock that is set nor a machine that pauses looks like a stalled rank.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ proportion."""
 TURN_S = 1.0
 """Seconds of a turn."""
 SLOW_STEPS = 5
-"""A step may take this many times as long as the longest step so far, even if that is above the limit."""
+"""Multiple of the longest step so far that a step may take, even if that is more than ``Limits.still``."""
 WARN_AFTER = 0.4
 """Fraction of a limit after which a warning is printed."""
 FIRST_WORDS_S = 5
-"""Time limit for the first heartbeat of every rank."""
+"""Seconds for which ``Watchdog.__enter__`` waits for the first heartbeat of every rank."""
 ADDRESSES = 16
 """Most addresses of rank 0 to which heartbeats are sent: rank 0 has one in each of its networks."""
 DATAGRAM = 1024
@@ -42,6 +42,7 @@ DATAGRAM = 1024
 
 WAITING_FOR_DATA = "waiting for data"
 WARMING_UP = "warming up"
+"""Activities of a rank that ``Heartbeats`` judges in a way of their own."""
 
 
 class Limits(NamedTuple):
@@ -53,7 +54,7 @@ class Limits(NamedTuple):
     still: float = 30
     """The run ends when no step has ended for this long while the clock runs."""
     still_before_the_clock: float = 300
-    """The limit in place of ``still`` before the clock starts, where a step may choose algorithms."""
+    """The limit in place of ``still`` before the clock starts: a step may take time to choose algorithms."""
     warming_up: float = 1800
     """The limit in place of ``still`` during the warm-up, which compiles and tunes kernels: PyTorch's
     max-autotune takes 6 to 9 minutes."""
@@ -72,7 +73,8 @@ def limits(environ: Mapping[str, str]) -> Limits:
 
 
 class RankState:
-    """The last heartbeat of one rank."""
+    """The last heartbeat of one rank: the name of its ``host``, the number of batches that it has begun
+    (``steps``), and its activity (``doing``)."""
 
     def __init__(self) -> None:
         self.host, self.steps, self.doing = "?", 0, "starting"
@@ -82,13 +84,14 @@ class RankState:
         """Turns since the last heartbeat."""
 
     def record(self, host: str, steps: int, doing: str) -> None:
-        """Record a heartbeat: the host's name, the number of batches begun, and the activity."""
+        """Record a heartbeat with these fields."""
         self.host, self.steps, self.doing = host, steps, doing
         self.heard, self.silent = True, 0
 
 
 class Heartbeats:
-    """The last heartbeats of all ranks, on rank 0, or of rank 0 alone, on the other ranks.
+    """The last heartbeats that this rank has received, and what they say about the run. Rank 0 has those of
+    all ranks, its own included; another rank has those of rank 0 alone.
 
     ``size`` is the number of ranks of the run. ``turn`` is called once a second. ``silent_ranks`` and
     ``stalled_ranks`` describe in a line what is wrong, if anything is.
@@ -103,8 +106,8 @@ class Heartbeats:
         self._steps = self._still = self._last_pause = self._longest_pause = 0
 
     def start_the_clock(self) -> None:
-        """Apply the limit of the timed part from now on. Forget the longest step so far, in which kernels may
-        have been compiled: the last step before the clock takes its place."""
+        """Apply the limit ``still`` from now on. Forget the longest step so far, in which kernels may have
+        been compiled: the last step before the clock takes its place."""
         self._clock_runs = True
         self._longest_pause = self._last_pause
         self._still = 0
@@ -121,7 +124,7 @@ class Heartbeats:
 
     def silent_ranks(self, fraction: float = 1.0) -> str | None:
         """Return a line that names the ranks without a heartbeat for this ``fraction`` of the limit, and the
-        ranks that wait for them. Return None if there are none."""
+        ranks that wait for them. Return None if there are no such ranks."""
         limit = fraction * self._limits.silent
         silent = [rank for rank, state in self.ranks.items() if state.heard and state.silent >= limit]
         if not silent:
@@ -132,9 +135,10 @@ class Heartbeats:
 
     def stalled_ranks(self, fraction: float = 1.0) -> str | None:
         """Return a line that names the ranks that hold up all others, if no step has ended for this
-        ``fraction`` of the limit. Return None if a step has ended since."""
-        warms_up = any(state.doing == WARMING_UP for state in self.ranks.values())
-        limit = self._limits.warming_up if warms_up else self._limits.still_before_the_clock
+        ``fraction`` of the limit; otherwise None. These are the ranks that wait for data, or, if none does,
+        the ranks that have begun the fewest batches."""
+        is_warming_up = any(state.doing == WARMING_UP for state in self.ranks.values())
+        limit = self._limits.warming_up if is_warming_up else self._limits.still_before_the_clock
         if self._clock_runs:
             limit = max(self._limits.still, SLOW_STEPS * self._longest_pause)
         if self._still < fraction * limit:
@@ -160,7 +164,7 @@ class Heartbeats:
         return f", and {others} waiting for {'it' if len(ranks) == 1 else 'them'}"
 
     def _names(self, ranks: list[int]) -> str:
-        """Return the first four ranks with their hosts, and the number of the others."""
+        """Return the first four of ``ranks`` with their hosts, and the number of the others, as text."""
         names = [f"rank {rank} ({self.ranks[rank].host})" for rank in ranks]
         return ", ".join(names[:4]) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
@@ -169,9 +173,11 @@ class Watchdog:
     """The watchdog of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
 
     ``watched`` is this rank: its communicator, the number of batches that it has begun (``steps``), and
-    whether it waits for data. The run sets ``doing``, the current activity of this rank. When a limit comes
-    near, ``warn(line)`` is called on rank 0. When a limit is reached, ``end(line)`` is called on the rank
-    that notices it, mostly rank 0, which then informs the other ranks. They call ``end(None)``.
+    whether it waits for data. The run sets ``doing``, the current activity of this rank. ``warn`` prints a
+    line, and ``end`` ends this process, with a line that says why or with None.
+
+    When a limit comes near, rank 0 calls ``warn(line)``. The rank that notices that a limit is reached,
+    mostly rank 0, calls ``end(line)``. Rank 0 first informs the other ranks, which call ``end(None)``.
     """
 
     def __init__(
@@ -244,7 +250,8 @@ class Watchdog:
                 self._send(address)
 
     def _send(self, address: Any, **more: bool) -> None:
-        """Send a heartbeat of this rank, with the members ``more``, to an address."""
+        """Send a heartbeat of this rank to an address, with the further fields ``more``: none, or
+        ``end=True``, which tells the receiver to end."""
         heartbeat = {
             "token": self._token,
             "rank": self._rank,
@@ -276,7 +283,7 @@ class Watchdog:
                 self._end(None)
 
     def _record(self, rank: int, host: str, steps: int, doing: str) -> None:
-        """Record a heartbeat of ``rank``, and wake ``__enter__`` once there is one of every rank."""
+        """Record a heartbeat of ``rank``, and wake ``__enter__`` once every expected rank has sent one."""
         self.heartbeats.ranks[rank].record(host, steps, doing)
         if all(state.heard for state in self.heartbeats.ranks.values()):
             self._all_heard.set()

@@ -1,7 +1,8 @@
 """``rn50 bench input``: the speed of the input pipeline, stage by stage, the speed of training, and the
 bottleneck.
 
-``measure`` runs on every rank and returns an ``InputSpeed``; ``rn50 profile`` calls it too.
+``rn50 bench input`` calls ``as_rank`` on every rank. ``measure`` makes the measurements; ``rn50 profile``
+calls it too.
 """
 
 import statistics
@@ -19,7 +20,6 @@ from rn50.speed.meter import Meter
 from rn50.speed.overlap import Overlap
 from rn50.terminal import Terminal, print_json, table
 
-# Stage or kind of training -> its name in the table, in the order of the table.
 MEANING = {
     "read": "reading alone",
     "decode": "decoding alone, of images in memory",
@@ -27,9 +27,10 @@ MEANING = {
     "synthetic": "training on a synthetic batch",
     "real": "training on real data",
 }
+"""Stage or kind of training -> its name in the table, in the order of the table."""
 SHARE_OF_TRAINING = 3
-"""Seconds of a measurement of training over the seconds of a measurement of a stage. Training gets more time,
-because a step takes longer than a batch of the pipeline, and more steps run before the timed ones."""
+"""Factor by which a measurement of training is longer than that of a stage: a step takes longer than a batch
+of the pipeline, and more steps run before the timed ones."""
 CLOSE = 1.25
 """The slowest stage is the bottleneck of the pipeline if, measured alone, it is at most this many times as
 fast as the whole pipeline."""
@@ -39,9 +40,9 @@ class Waiting(NamedTuple):
     """Time that training on real data waits for its data; medians over the rounds."""
 
     reader_ratio: float
-    """Share of the time that rank 0 waited for its next batch: `reader_cost_s` over `batch_cost_s`."""
+    """Share of the time for which rank 0 waited for its next batch: `reader_cost_s` over `batch_cost_s`."""
     reader_cost_s: float
-    """Seconds of a step that rank 0 waited for its batch."""
+    """Seconds for which rank 0 waited for its batch, per step."""
     batch_cost_s: float
     """Seconds of a step."""
     images_per_second: float
@@ -64,10 +65,11 @@ class Stages(NamedTuple):
 
     @property
     def measured(self) -> dict[str, Rates]:
-        """Name -> rates of the stages that were measured, in the order of ``MEANING``."""
+        """Name in ``MEANING`` -> rates of everything that was measured, in the order of ``MEANING``."""
         return {name: getattr(self, name) for name in MEANING if getattr(self, name) is not None}
 
 
+# What ``--json`` prints of the stages.
 prints(Stages, lambda r: (r.read, r.decode, r.pipeline, r.synthetic, r.real))
 
 
@@ -93,29 +95,29 @@ class InputSpeed(NamedTuple):
 
 def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
     """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage
-    and kind of training that was measured."""
+    and kind of training that was measured, by its name in ``MEANING``."""
     is_slower_on_real_data = real_of_synthetic.shown and real_of_synthetic.highest < 1
     # "synthetic" is the training step without input.
-    is_input_fast_enough = median["pipeline"] >= median["synthetic"]
-    if is_input_fast_enough and not is_slower_on_real_data:
+    pipeline_over_step = median["pipeline"] / median["synthetic"]
+    if pipeline_over_step >= 1 and not is_slower_on_real_data:
         return "the training step, as far as these rounds show"
-    if is_input_fast_enough:
-        return (
-            "what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
-            f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data"
-        )
+    if pipeline_over_step >= 1:
+        shared = "what training and input share, cores, memory or the device"
+        alone = f"fast enough, {pipeline_over_step:.2f} times as fast as training on synthetic data"
+        return f"{shared}: alone the pipeline is {alone}"
     if "decode" not in median:
         return "the input pipeline"
     slowest = min(("read", "decode"), key=lambda stage: median[stage])
     where = {"read": "reading", "decode": "decoding"}[slowest]
-    if median[slowest] > CLOSE * median["pipeline"]:  # then it must be the stage that is not measured alone
+    # If neither stage is slow, the bottleneck is the rest of the pipeline, which is not measured alone.
+    if median[slowest] > CLOSE * median["pipeline"]:
         where = "cropping, resizing and normalising"
     return f"the input pipeline, and in it {where}"
 
 
 def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
-    """Measure as one rank, for about ``seconds``: a first round, which is discarded, and ``rounds`` further
-    ones. Rank 0 prints the result."""
+    """Measure as one rank, and print the result on rank 0. The measurement takes about ``seconds``, for a
+    first round, which is discarded, and ``rounds`` further rounds."""
     with opened(config) as rank:
         report = measure(config, rank, seconds, rounds)
         if rank.communicator.rank == 0:
@@ -123,22 +125,22 @@ def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
 
 
 def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpeed:
-    """Measure every stage and both kinds of training once a round. Seconds and rounds are as in
-    ``as_rank``."""
+    """Measure every stage and both kinds of training once a round. ``seconds`` and ``rounds`` are as in
+    ``as_rank``. All ranks call it at once."""
     meter = Meter(config, rank)
-    stages = meter.stages()
+    stages = meter.stages()  # those that can run alone: "read" and "decode", or none
     real = meter.open(config.input_pipeline)
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
     slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))  # seconds of a stage in a round
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
-    # The meter knows the time of the inputs from ``steps``; that of the stages is added here.
+    # The meter knows the time of the inputs from its method ``steps``; the time of the stages is added here.
     meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot)
-    measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
+    measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}  # images/s of each round
     waits: list[Waiting] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
-        for round_ in range(rounds + 1):
-            for index, name in enumerate(measured):  # the order of ``measured``: stages, then inputs
+        for round_ in range(rounds + 1):  # round 0 is discarded
+            for index, name in enumerate(measured):
                 if name in stages:
                     rate = meter.images_per_second(stages[name], slot)
                 else:
@@ -160,8 +162,9 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
         precision=precision.label(config, rank.precision),
         images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
-        # pipeline, synthetic, real: the input alone, the step alone, both.
+        # The rates of "pipeline", "synthetic" and "real": the input alone, the step alone, and both.
         overlap=overlap.of_rounds(config.run.device, *(measured[name] for name in inputs)),
+        # The median of each field.
         waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
         bottleneck=bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared),
     )
@@ -176,11 +179,9 @@ def show(report: InputSpeed, console: Terminal) -> None:
         stages.add_row(MEANING[name], *(f"{value:,.0f}" for value in rate))
     console.print(stages)
     waiting, compared = report.waiting, report.real_of_synthetic
-    console.print(
-        f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost "
-        f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips "
-        f"{waiting.images_per_second:,.0f} images/s"
-    )
+    costs = f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms"
+    share, rate = f"{waiting.reader_ratio:.1%} of the time", f"{waiting.images_per_second:,.0f} images/s"
+    console.print(f"training waited for data {share}: reader cost {costs}, ips {rate}")
     console.print(report.overlap.sentence)
     ratio = f"real = {compared.median:.1%} of synthetic, the median of the rounds' ratios ({compared.spread})"
     console.print(f"{ratio}; the bottleneck is {report.bottleneck}")

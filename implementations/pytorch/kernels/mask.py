@@ -40,15 +40,12 @@ def write_mask(mask, positive, row, rows, columns, block, ROWS: tl.constexpr, CO
 def read_mask(mask, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Return the mask of a tile: booleans (ROWS, COLUMNS), False below the last row of the matrix."""
     offsets, inside = _bytes(row, rows, columns, block, ROWS, COLUMNS)
-    bits = (
-        tl.load(mask + offsets, mask=inside, other=0).to(tl.int32)[:, :, None]
-        >> tl.arange(0, 8)[None, None, :]
-    )
-    return tl.reshape(bits & 1, (ROWS, COLUMNS)) != 0
+    loaded = tl.load(mask + offsets, mask=inside, other=0).to(tl.int32)
+    shifted = loaded[:, :, None] >> tl.arange(0, 8)[None, None, :]  # the bit of each value is the lowest
+    return tl.reshape(shifted & 1, (ROWS, COLUMNS)) != 0
 
 
 def empty_mask(division: Division, device: torch.device) -> torch.Tensor:
-    """Return uninitialised memory for the mask of a matrix."""
-    return torch.empty(
-        division.rows, division.column_blocks * (SHAPE["COLUMNS"] // 8), dtype=torch.uint8, device=device
-    )
+    """Return uninitialised memory for the mask of a matrix that is divided as ``division`` says."""
+    shape = division.rows, division.column_blocks * (SHAPE["COLUMNS"] // 8)
+    return torch.empty(shape, dtype=torch.uint8, device=device)

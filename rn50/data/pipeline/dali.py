@@ -1,5 +1,5 @@
-"""The DALI graph from RecordIO to normalised batches, on a GPU or on a CPU. It is the same for every
-framework: ``dali_batches.py`` builds it and takes its batches.
+"""DALI's graph from the records of a RecordIO file to normalised batches, on a GPU or on a CPU. It is the
+same for every framework: ``dali_batches.py`` builds it and takes its batches.
 
 ``define`` puts the graph together from ``_read``, ``_decode`` and ``_augment``. The other public functions
 start the decoder before the clock (``prepare``), build parts of the graph for measurements (``build_reader``,
@@ -29,9 +29,9 @@ _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
 def prepare(config: Config, batch_format: BatchFormat) -> None:
-    """Do what takes time before the first batch and touches no data set, so that it is done before the clock
-    starts: compile the operator of ``cpu_augment.py`` if the graph has it, or, on a GPU, decode a batch of
-    JPEGs in memory, which loads libraries and starts the decoder.
+    """Prepare DALI before the clock starts, without touching a data set. Compile the operator of
+    ``cpu_augment.py`` if the graph has it. On a GPU decode a batch of JPEGs, which loads libraries and starts
+    the decoder.
 
     Raises UserError if the GPU's decoder does not start.
     """
@@ -41,7 +41,6 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
         cpu_augment.setup(config.data.image_size, batch_format.layout)
     if batch_format.device_id is None:
         return
-    # Not images of the data set, which must not be touched before the clock starts.
     batch = [np.frombuffer(grey_jpeg(), np.uint8)] * config.hyperparameters.batch_size
     try:
         build_decoder(config, 0, batch_format, itertools.repeat(batch)).run()
@@ -53,7 +52,7 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
 
 
 def grey_jpeg() -> bytes:
-    """Return a JPEG of 16x16 pixels of the kind that every decoder supports: baseline, three components."""
+    """Return a JPEG of 16x16 pixels, of the kind that every decoder supports: baseline, three components."""
     from PIL import Image
 
     stream = io.BytesIO()
@@ -62,7 +61,8 @@ def grey_jpeg() -> bytes:
 
 
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
-    """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
+    """Return a built ``nvidia.dali.Pipeline`` over the shard of rank ``rank`` of ``ranks`` ranks; its outputs
+    are (images, labels).
 
     Images have the type and shape that ``batch_format`` says; labels are float32 of shape (B, 1). Copies of
     the last sample of a shard pad its last batch; the caller must not count them.
@@ -71,7 +71,7 @@ def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_
 
 
 def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
-    """Return the pipeline that ``build`` builds: a graph, which can be inspected without a GPU."""
+    """Return the pipeline of ``build`` before it is built: a graph, which can be inspected without a GPU."""
 
     def graph() -> Any:
         jpegs, labels = _read(config, split, rank, ranks)
@@ -82,8 +82,8 @@ def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch
 
 
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
-    """Return a built pipeline that only reads this rank's shard of the training set; its outputs are (JPEGs,
-    labels)."""
+    """Return a built pipeline that only reads the shard of rank ``rank`` of the training set; its outputs are
+    (JPEGs, labels)."""
     on_cpu = BatchFormat(None, "CHW", False)
     return _built(_pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks))))
 
@@ -112,16 +112,17 @@ def fault(records: RecordSet, error: RuntimeError) -> UserError:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the line of DALI's message that gives the reason, without the place in DALI's source, which
-    stands in brackets: "[/opt/dali/.../file.cc:102] Unrecognized image format."."""
+    """Return the reason in DALI's message: the first line that is no heading, without the place in DALI's
+    source that stands before it in brackets, as in "[/opt/dali/.../file.cc:102] Unrecognized image format."
+    """
     text = str(error)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_HEADINGS)]
     return re.sub(r"\[[^]]*\] ?", "", next(iter(lines), text)).strip()
 
 
 def _pipeline(config: Config, seed: int, batch_format: BatchFormat, graph: Any) -> Any:
-    """Return a pipeline, not built, whose operators the function ``graph`` defines and whose outputs it
-    returns."""
+    """Return a pipeline that is not built. The function ``graph`` defines its operators and returns its
+    outputs."""
     from nvidia.dali import pipeline_def
 
     settings = config.input_pipeline
@@ -141,7 +142,7 @@ def _built(pipeline: Any) -> Any:
 
 
 def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
-    """Return the nodes (JPEGs, labels) of this rank's shard."""
+    """Return the nodes (JPEGs, labels) that read the shard of rank ``rank``."""
     from nvidia.dali import fn
 
     return fn.readers.mxnet(
@@ -163,13 +164,13 @@ def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
 def _crop(config: Config) -> dict[str, Any]:
     """Return the arguments of DALI's operators for the random crop of a training image."""
     area = (config.data.crop_area_min, rules.CROP_AREA[1])
-    # As many attempts to draw a crop that fits into the image as ``crops.ATTEMPTS``.
+    # num_attempts: how often DALI draws a crop until one fits into the image, as ``crops.ATTEMPTS``.
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 
 def _decode(jpegs: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
-    """Return the node of the decoded images: uint8 (H, W, 3). With ``roi_decode`` the decoder of training
-    images decodes only a random crop of each.
+    """Return the node of the decoded images: uint8 (H, W, 3). With ``roi_decode`` only a random crop of each
+    training image is decoded.
 
     The EXIF orientation is ignored, as Pillow, torchvision and the reference do, so that all of them train on
     the same pixels.
@@ -201,8 +202,8 @@ def _decode(jpegs: Any, config: Config, split: Split, batch_format: BatchFormat)
 
 
 def _has_own_operator(config: Config, split: Split, batch_format: BatchFormat) -> bool:
-    """Return whether the graph has the operator of ``cpu_augment.py``, which takes crops: on a CPU, for
-    training images of which only a crop is decoded."""
+    """Return whether the graph has the operator of ``cpu_augment.py``, which takes crops: on a CPU, if
+    only a crop of each training image is decoded."""
     return batch_format.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 

@@ -31,10 +31,9 @@ class Drawn(NamedTuple):
 
 
 class Records:
-    """The data set of a DataLoader. ``records[drawn]`` reads, decodes, crops and resizes a record.
-
-    It returns (image, label), with the image as uint8 (S, S, 3); or, for a record that a run cannot take, a
-    line with its fault.
+    """The data set of a DataLoader. ``records[drawn]`` reads, decodes, crops and resizes a record, and
+    returns (image, label); the image is uint8 (S, S, 3). For a record that a run cannot take it returns a
+    line of text with the fault of the record.
     """
 
     def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
@@ -66,7 +65,7 @@ class Records:
         return [np.stack(images), np.array(labels, np.float32)]
 
     def _prepared(self, image: bytes, drawn: Drawn) -> np.ndarray:
-        """Return the crop of a JPEG that a run trains or evaluates: uint8 (S, S, 3)."""
+        """Return the crop of a JPEG on which a run trains or evaluates: uint8 (S, S, 3)."""
         pixels, data = crops.decode(image), self._data
         if self._split == "val":
             return crops.evaluation_crop(pixels, data.image_size, data.eval_resize)
@@ -78,7 +77,7 @@ class Records:
 
 class Order:
     """The batch sampler of a DataLoader: yields the records of each batch of one rank, pass after pass
-    without end. Copies of the shard's last record pad the last batch of a pass."""
+    without end. Copies of the last record that the rank reads in a pass pad its last batch."""
 
     def __init__(self, records: RecordSet, split: Split, rank: int, batch_size: int, seed: int):
         self._records, self._split, self._seed, self._batch_size = records, split, seed, batch_size
@@ -86,18 +85,18 @@ class Order:
         self._shard = slice(begin, begin + records.shard_sizes[rank])
 
     def _positions(self, epoch: int) -> np.ndarray:
-        """Return the lines in the index of the records that this rank reads in a pass, in order: int
-        (shard,)."""
+        """Return the positions of the records that this rank reads in a pass, in the order in which it reads
+        them: int (shard,)."""
         if self._split == "val":
             return np.arange(self._records.samples)[self._shard]
-        # All ranks draw the same order of the whole split, and each takes the part of its shard.
+        # All ranks draw the same order of the whole split, and each rank takes its own part of it.
         return np.random.default_rng((self._seed, epoch)).permutation(self._records.samples)[self._shard]
 
     def hash_share(self, epoch: int) -> int:
-        """Return this rank's summand of the hash of the order of a pass, which is logged.
+        """Return this rank's part of the hash of the order of a pass. The sum over all ranks is logged.
 
-        The sum over all ranks does not depend on the number of ranks. It is below 2**61 for up to 2**21
-        records: each record adds the upper 40 bits of a hash of its place in the order and its position.
+        The sum does not depend on the number of ranks. Each record adds the upper 40 bits of a hash of its
+        place in the order and its position, so the sum of up to 2**21 records is below 2**61.
         """
         places = np.arange(self._shard.start, self._shard.stop, dtype=np.uint64)
         mixed = (places << np.uint64(32)) | self._positions(epoch).astype(np.uint64)

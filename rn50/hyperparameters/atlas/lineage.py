@@ -1,5 +1,5 @@
-"""Two sections of the atlas: how each published system became faster from round to round (``histories``), and
-which hyperparameters one organisation published after another (``taken``)."""
+"""Two sections of the atlas of published results: how each system became faster from round to round
+(``histories``), and which hyperparameters one organisation published after another (``taken``)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from rn50.results.compare import Split
 from rn50.results.published import PublishedResult
 
 Pair = tuple[Row, PublishedResult]
-"""A row of the atlas's table, and the result that it shows. Pairs come in the order of rounds."""
+"""A row of the atlas's table, and the result that it shows. Lists of pairs are in the order of rounds."""
 
 
 class Step(NamedTuple):
@@ -19,7 +19,7 @@ class Step(NamedTuple):
 
     row: Row
     change: float | None
-    """Change of its minutes from the step before, as a fraction; None: it is the first step."""
+    """Change of the minutes since the previous step, as a fraction; None: it is the first step."""
 
 
 class History(NamedTuple):
@@ -27,8 +27,8 @@ class History(NamedTuple):
 
     steps: Sequence[Step]
     split: Split | None
-    """The change of minutes from the first to the last step, split into that by epochs and that by speed;
-    None: the epochs are not known."""
+    """The change of minutes from the first to the last step, split into a part due to epochs and a part due
+    to speed; None: the epochs are not known."""
 
     @property
     def ratio(self) -> float:
@@ -48,16 +48,17 @@ class Taken(NamedTuple):
 
 
 def histories(pairs: Iterable[Pair]) -> list[History]:
-    """Return the history of each system with new runs in at least two rounds, that with the largest gain
-    first."""
-    # (organisation, board, accelerators) -> round -> the row with the fewest minutes in it
+    """Return the history of each system with new runs in at least two rounds. The history with the largest
+    gain comes first."""
+    # (organisation, board, accelerators) -> round -> row with the fewest minutes in this round
     groups: dict[tuple[str, str, int], dict[str, Row]] = {}
     for row, _ in pairs:
-        # Runs that were published before (``first_logs``) are not new.
+        # ``first_logs``: the same runs were published before, so they are not new.
         if not row.accelerators or not row.board or not row.minutes or row.first_logs:
             continue
         rounds = groups.setdefault((row.organisation.lower(), row.board, row.accelerators), {})
-        if row.minutes < (rounds.setdefault(row.round, row).minutes or 0.0):
+        fastest = rounds.get(row.round)
+        if fastest is None or row.minutes < (fastest.minutes or 0.0):
             rounds[row.round] = row
     histories = []
     for by_round in groups.values():
@@ -73,7 +74,7 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
 
 def taken(pairs: Sequence[Pair]) -> list[Taken]:
     """Return the hyperparameters that an organisation published in a later round than another organisation.
-    Those with the most later results come first."""
+    The hyperparameters with the most later results come first."""
     rows = {result.name: row for row, result in pairs}
     shared = []
     for recipe, group in published.by_recipe(result for _, result in pairs).items():

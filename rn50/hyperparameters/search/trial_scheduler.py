@@ -35,17 +35,17 @@ class Options:
     trials: int | None
     """Limit of the trials; None: no limit."""
     minutes: float | None
-    """Limit of the minutes of this call, those of the confirmation included; None: no limit."""
+    """Limit of the minutes of this call, the confirmation included; None: no limit."""
     repeats: int
-    """Number of runs that decide a point."""
+    """Most runs of a point; fewer are enough for a point that is clearly worse than the best."""
     seeds_to_confirm: int
     """Number of runs of the winner, and of the baseline, in the confirmation."""
     confirm_data: pathlib.Path | None
-    """Folder of the data set of the confirmation; None: that of the search."""
+    """Folder of the data set of the confirmation; None: the data set of the search."""
 
 
 class Task(NamedTuple):
-    """Run that the search is to start."""
+    """A run that the search is to start, or has started."""
 
     name: str
     point: Point
@@ -68,13 +68,13 @@ class TrialScheduler:
         console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
         columns = text("{task.description}"), BarColumn(), text("{task.fields[left]}")
         # No thread refreshes the bar, because this process forks, which is unsafe while other threads run.
-        how: dict[str, Any] = {"transient": True, "auto_refresh": False, "disable": not console.live}
-        self.bar = Progress(*columns, console=console, **how)
+        modes: dict[str, Any] = {"transient": True, "auto_refresh": False, "disable": not console.live}
+        self.bar = Progress(*columns, console=console, **modes)
         """Progress on a terminal. In a pipe ``_show`` prints lines instead."""
         self._task = self.bar.add_task("search", total=None, left="")
         self._begun = time.monotonic()
         self._shown = ("", 0)
-        """Stage and runs left in the last line that ``_show`` printed."""
+        """Stage, and number of runs left, of the last line that ``_show`` printed."""
         self._check_identity()
         self._recover()
 
@@ -82,8 +82,9 @@ class TrialScheduler:
         """Record the identity of a new search: configuration, data and options. Raises UserError if the
         folder holds a search of another identity."""
         options = self.options
-        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None  # bytes by file
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
+        # A data set is identified by the sizes of its files in bytes.
+        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
         identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
         if not self.journal.search:
             self.journal.write(search=identity)
@@ -94,17 +95,17 @@ class TrialScheduler:
                 raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
     def next(self, in_hand: Collection[Task] = ()) -> Task | None:
-        """Return the next run, while the runs ``in_hand`` are alive. None: no run can begin now, or the
-        search has ``ended``."""
+        """Return the run to start next; None: none can begin before one of ``in_hand`` has ended, or the
+        search has ``ended``. ``in_hand`` are the runs that were started and go on."""
         trials = self.journal.trials
         if self.pair is None:
             plan = self.plan(trials)
             self._show_state(trials, plan)
-            # Begin a trial if a point needs one. Confirm once the trials are over and none is in hand.
             trials_are_over = not self._trials_left(trials, plan) or self._is_late(trials, plan)
             point = None if trials_are_over else self._choose(plan, trials)
             if point is not None:
-                return self._trial(point, plan, trials)
+                return self._begin_trial(point, plan, trials)
+            # The confirmation begins once the trials are over and the last of them has ended.
             if in_hand or not trials_are_over:
                 return None
             self._begin_confirmation(trials, plan)
@@ -118,25 +119,26 @@ class TrialScheduler:
             done = sum(map(len, pair.seeds.values())) - left
             self._show("confirmation", done, left, "run", seconds)
         self.ended = not left
-        return self._confirming(pair, in_hand)
+        return self._next_confirmation_run(pair, in_hand)
 
     def _show_state(self, trials: list[Trial], plan: NextRuns) -> None:
         """Show the progress of the trials. The time left is an upper limit: a trial that does not help ends
         its stage early."""
-        left, options = self._trials_left(trials, plan), self.options
-        confirmation_seconds = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
+        left = self._trials_left(trials, plan)
+        # The confirmation runs the winner and the baseline with as many seeds each.
+        confirmation_seconds = 2 * self.options.seeds_to_confirm * _mean_seconds(trials, "finished")
         trial_seconds = left * _mean_seconds(trials, "finished", "stopped")
-        seconds = (trial_seconds + confirmation_seconds) / options.workers
-        if options.minutes is not None:
-            seconds = min(seconds, max(0.0, self._begun + 60 * options.minutes - time.monotonic()))
+        seconds = (trial_seconds + confirmation_seconds) / self.options.workers
+        if self.options.minutes is not None:
+            seconds = min(seconds, max(0.0, self._begun + 60 * self.options.minutes - time.monotonic()))
         is_reached = plan.value is not None and plan.value < method.MISSED
         best = f", best {plan.value:.2f} epochs" if is_reached else ""
         ended = sum(trial.state in ("finished", "stopped") for trial in trials)
         self._show(f"{plan.stage}{best}", ended, left, "trial", seconds)
 
     def _show(self, stage: str, done: int, left: int, noun: str, seconds: float) -> None:
-        """Show how many runs are done and left, in a bar or a line. ``noun`` is the word for a run;
-        ``seconds`` are those left, 0 if they are not known."""
+        """Show how many runs are done and left, in a bar or a line. ``noun`` is the word for a run, and
+        ``seconds`` the time left; 0: it is not known."""
         eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
         text = f"{counted(left, noun)} left at most{eta}"
         self.bar.update(self._task, description=stage, completed=done, total=done + left, left=text)
@@ -146,27 +148,29 @@ class TrialScheduler:
 
     @property
     def pair(self) -> Pair | None:
-        """The pair of points to compare in the confirmation; None: the trials are not over, or there is
-        nothing to confirm."""
+        """The winner and the baseline, which the confirmation compares; None: the trials are not over, or no
+        point is better than the baseline."""
         stored = self.journal.confirmation
         return Pair(**stored) if stored else None
 
     def plan(self, trials: list[Trial]) -> NextRuns:
-        """Return the next runs by the evidence of the trials."""
-        about, repeats = self.subject, self.options.repeats
-        return method.plan(about.start, evidence(trials), repeats, about.possible, about.learning_rate_unit)
+        """Return which points need runs next, by the evidence of the trials."""
+        start, unit = self.subject.start, self.subject.learning_rate_unit
+        return method.plan(start, evidence(trials), self.options.repeats, self.subject.possible, unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
-        """Return the undecided point whose next run is most useful: a point with fewer runs comes first.
-        None: all have enough runs that are finished or alive."""
+        """Return the undecided point whose next run is most useful; None: every undecided point has enough
+        runs that are finished or alive."""
         by_point = evidence(trials)
 
         def rank(point: Point) -> tuple[bool, int, int]:
+            """Return the sort key of a point, of which the smallest is the most useful. Its second member is
+            the number of runs that are finished or alive."""
             finished = len(by_point.get(point, Evidence()).values)
             alive = sum(trial.state == "running" and trial.point == point for trial in trials)
             # A point whose first run is alive comes last, because this run may rule the point out and make a
-            # second one useless. Among points with as many runs, the one with more finished runs comes first,
-            # because it may be ruled out before its next run.
+            # second one useless. Then a point with fewer runs comes first. Of points with as many runs, the
+            # one with more finished runs comes first, because it may be ruled out before its next run.
             return alive > 0 and not finished, finished + alive, -finished
 
         points = [point for point in plan.undecided if rank(point)[1] < self.options.repeats]
@@ -175,7 +179,7 @@ class TrialScheduler:
     def _trials_left(self, trials: list[Trial], plan: NextRuns) -> int:
         """Return the largest number of trials that may still begin."""
         begun = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
-        # The trials begun may be over the limit: a later call may set a lower one.
+        # More trials may have begun than the limit allows: a later call may set a lower one.
         most = math.inf if self.options.trials is None else max(0, self.options.trials - begun)
         return int(min(plan.most_runs, most))
 
@@ -193,7 +197,7 @@ class TrialScheduler:
         # Until a point is better than the baseline, the winner is taken to be as quick as the quickest point.
         best = None if plan.best == baseline_point else plan.best
         winner = seconds_of.get(best, min(seconds_of.values()))
-        # Another trial, taken to last as long as a run of the winner, and then the confirmation.
+        # Time for another trial, which is taken to last as long as a run of the winner, and the confirmation.
         needed = winner + confirmation.duration(baseline, winner, options.seeds_to_confirm, options.workers)
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 
@@ -208,15 +212,15 @@ class TrialScheduler:
         self.journal.write(confirmation=pair._asdict())
         say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 
-    def _trial(self, point: Point, plan: NextRuns, trials: list[Trial]) -> Task:
-        """Begin a trial of a point in the journal, and return its run."""
+    def _begin_trial(self, point: Point, plan: NextRuns, trials: list[Trial]) -> Task:
+        """Enter a new trial of a point in the journal, and return its run."""
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number = self.journal.begin(point, plan.stage, seed)
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
         return Task(name, point, self.subject.run_of(point, self.subject.data, seed, log), log, number)
 
-    def _confirming(self, pair: Pair, in_hand: Collection[Task]) -> Task | None:
+    def _next_confirmation_run(self, pair: Pair, in_hand: Collection[Task]) -> Task | None:
         """Return the next run of the confirmation; None: all runs are finished or ``in_hand``."""
         slot = confirmation.next_slot(self.folder, pair, [task.result_file for task in in_hand])
         if slot is None:
@@ -229,7 +233,7 @@ class TrialScheduler:
 
     def _recover(self) -> None:
         """Record the end of trials that were running when the search was killed. A trial with a complete log
-        is finished, a trial with a note was being stopped, any other is interrupted, and its run begins
+        is finished, and a trial with a note was being stopped. Any other trial is interrupted, and begins
         again."""
         for trial in tuple(self.journal.trials):
             if trial.state == "running":

@@ -1,4 +1,4 @@
-"""The state of a campaign, read from its logs alone: the complete ones, and the growing one."""
+"""``read``: the state of a campaign (several runs of one configuration), from the logs in its folder."""
 
 import pathlib
 import statistics
@@ -26,9 +26,9 @@ class RunState:
     number: int
     """Number of the run, from 1."""
     state: str = WAITING
-    """waiting before it has a log, running while that grows, stopped where it was ended early, or ended."""
+    """waiting: it has no log; running: its log grows; stopped: it was ended early; ended: its log is
+    complete."""
     log: ResultLog | None = None
-
     epoch: int = 0
     """Last epoch that has ended; 0 before the first."""
     images_per_second: float | None = None
@@ -40,21 +40,22 @@ class RunState:
     reached: Evaluation | None = None
     """The first evaluation at the target."""
     minutes: float | None = None
-    """From run_start to run_stop."""
+    """Minutes from run_start to run_stop."""
     epoch_seconds: float | None = None
     """Mean time of an epoch with its share of the evaluations, in seconds."""
 
     @property
     def reached_target(self) -> bool:
-        """True if it reached the target."""
+        """True if the run reached the target."""
         return bool(self.reached)
 
     @property
     def silent_s(self) -> float:
-        """Return the seconds since the last record of its log."""
+        """Seconds since the last record of the log; 0 if there is no log."""
         return time.time() - self.log.events[-1].time_ms / 1000 if self.log else 0.0
 
 
+# What ``--json`` prints of a run.
 prints(
     RunState,
     lambda r: ({"run": r.number}, r.state, r.epoch, r.images_per_second, r.loss, r.minutes),
@@ -66,9 +67,9 @@ class SecondsLeft(NamedTuple):
     """Seconds probably left; None before an epoch has ended."""
 
     of_run: float | None
-    """Seconds of the run in progress."""
+    """Seconds until the end of the run in progress."""
     of_campaign: float | None
-    """Seconds of all runs."""
+    """Seconds until the end of the last run."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ class Campaign:
     system: str = ""
     """DGXSYSTEM, empty before the first log."""
     label: str | None = None
-    """The label of what is not the benchmark."""
+    """Text that says in what the runs differ from the benchmark; null: they do not."""
     expected: str = ""
-    """Line of the configuration about a run; empty before one has begun."""
+    """What the configuration's file says to expect of a run; empty before one has begun."""
     curve: Mapping[Annotated[int, "epoch"], tuple[float, float]] = field(default_factory=dict)
     """Lowest and highest top-1 of earlier runs after an epoch."""
     target: str = str(rules.TARGET_ACCURACY)
-    """TARGET."""
+    """Value of TARGET: an accuracy, or none."""
     evaluated: tuple[int, ...] = ()
     """Epochs after which a run may end; empty before one has begun."""
 
@@ -103,36 +104,36 @@ class Campaign:
 
     @property
     def is_over(self) -> bool:
+        """True if all runs are complete."""
         return len(self.ended) == len(self.runs)
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a run probably ends: where earlier runs, or those of the curve, reached the
-        target.
-
-        If none has, the last epoch that is evaluated; 0 before a run has begun."""
+        """The epoch after which a run probably ends: the one at which earlier runs reached the target, else
+        the last one that is evaluated; 0 before a run has begun."""
         if not self.evaluated:
             return 0
         if self.target == "none":
             return self.evaluated[-1]
-        # Runs of this campaign tell more than the curve of earlier ones; 0 if neither reached the target.
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         means = {epoch: statistics.mean(top1) for epoch, top1 in self.curve.items()}
-        earlier = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
-        usual = statistics.median_high(reached) if reached else min(earlier, default=0)
+        in_curve = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
+        # Runs of this campaign tell more than the curve. 0: neither reached the target.
+        usual = statistics.median_high(reached) if reached else min(in_curve, default=0)
         least = max(usual, self.current.epoch) if self.current else usual
-        # The first evaluation at or after that epoch, and not before the epoch of the current run.
+        # The first evaluation at or after the usual epoch, and not before the epoch of the current run.
         return next((epoch for epoch in self.evaluated if epoch >= least and usual), self.evaluated[-1])
 
     @property
     def left(self) -> "SecondsLeft":
-        """Seconds probably left after the last epoch that has ended."""
+        """Seconds probably left, counted from the end of the last epoch."""
         return self.seconds_left(self.current.epoch if self.current else 0)
 
     def seconds_left(self, epochs: float) -> "SecondsLeft":
-        """Return the seconds probably left after ``epochs`` epochs of the current run."""
-        latest_first = (self.current, *reversed(self.ended))
-        times = [run.epoch_seconds for run in latest_first if run and run.epoch_seconds]  # newest first
+        """Return the seconds probably left after ``epochs`` epochs of the current run, which may be a
+        fraction."""
+        newest_first = (self.current, *reversed(self.ended))
+        times = [run.epoch_seconds for run in newest_first if run and run.epoch_seconds]
         if not times:
             return SecondsLeft(None, None)
         of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
@@ -142,6 +143,7 @@ class Campaign:
         return SecondsLeft(of_run, of_run + of_each * others)
 
 
+# What ``--json`` prints of a campaign.
 prints(
     Campaign,
     lambda r: (r.results, r.system, r.label, r.curve, r.runs),
@@ -150,7 +152,7 @@ prints(
 
 
 def read(results: pathlib.Path, runs: int) -> Campaign:
-    """Return the state of the campaign of ``runs`` runs in a folder.
+    """Return the state of the campaign of ``runs`` runs whose logs are in the folder ``results``.
 
     Raises UserError if a log cannot be read.
     """
@@ -158,9 +160,10 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     begun = [(number, run.log) for number, run in enumerate(states, start=1) if run.log]
     number, log = begun[-1] if begun else (0, None)
     saved = sidecar.read(_log(results, number)) if log else {}
-    if log is None or not saved:  # nothing tells its configuration
+    if log is None or not saved:  # nothing tells the configuration of the campaign
         return Campaign(results, states)
-    run, section = Run(log, saved), sidecar.section(saved, "run")
+    run = Run(log, saved)
+    section = sidecar.section(saved, "run")
     target = str(section.get("target", rules.TARGET_ACCURACY))
     return Campaign(
         results,
@@ -175,12 +178,12 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
 
 
 def _log(results: pathlib.Path, number: int) -> pathlib.Path:
-    """Return the file of the log of run ``number``, which counts from 1; the files count from 0."""
+    """Return the path of the log of run ``number``. Runs are counted from 1, and their files from 0."""
     return results / f"result_{number - 1}.txt"
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:
-    """Return the state of a run by its log ``file``, or by the partial log, which grows until the end."""
+    """Return the state of run ``number``. ``file`` is its log, which has a partial name while it grows."""
     for path, state in ((file, ENDED), (partial_name(file), RUNNING)):
         if path.exists():
             try:
@@ -193,8 +196,8 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
                 state = STOPPED
             stops = log.by_key.get("epoch_stop", ())
-            # The number of the last epoch is in its record, as a resumed run does not begin with epoch 1.
-            epoch = int(stops and epoch_number(stops[-1].metadata.get("epoch_num")) or len(stops))
+            # The record of the last epoch has its number. A resumed run does not begin with epoch 1.
+            epoch = epoch_number(stops[-1].metadata.get("epoch_num")) if stops else None
             # rn50 logs {"throughput": ..., "train_loss": ...} after each epoch.
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
@@ -204,7 +207,7 @@ def _run(number: int, file: pathlib.Path) -> RunState:
                 number,
                 state,
                 log,
-                epoch=epoch,
+                epoch=int(epoch or len(stops)),
                 images_per_second=finite(stats.get("throughput")),
                 loss=finite(stats.get("train_loss")),
                 minutes=log.minutes,
@@ -219,7 +222,7 @@ def _evaluated(h: Mapping[str, Any], target: str) -> tuple[int, ...]:
     """Return the epochs after which a run with the saved hyperparameters ``h`` evaluates. Empty: ``h`` lacks
     one of the three numbers, or has an impossible one."""
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
-    # All three may be 0 here: an offset of 0 is common. A period of 0 is refused below.
+    # An offset of 0 is common. A period of 0 is impossible, and refused below.
     numbers = [value for value in values if isinstance(value, int) and (value == 0 or EPOCHS.holds(value))]
     if len(numbers) < len(values) or not numbers[2]:
         return ()

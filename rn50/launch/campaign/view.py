@@ -1,4 +1,5 @@
-"""Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
+"""Show a campaign (several runs of one configuration) to a person: ``render`` for a live view on a terminal,
+``events`` for a plain line about each event elsewhere."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -29,32 +30,32 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         numbers = f"{_text(latest.images_per_second, ',.0f')} img/s  loss {_text(latest.loss, '.3f')}"
         last = campaign.last_epoch
         # "~": the run will probably end before the last evaluation, as earlier runs did.
-        most = "-" if not last else f"~{last}" if last < campaign.evaluated[-1] else str(last)
-        parts.append(_row(f"epoch {epoch}/{most}", last, done, numbers, of_run))
-        # Runs that are done, with the part of the current one.
-        share = len(campaign.ended) + (done / last if last else 0)
-        parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
+        sign = "~" if last and last < campaign.evaluated[-1] else ""
+        parts.append(_row(f"epoch {epoch}/{sign}{last or '-'}", last, done, numbers, of_run))
+        runs_done = len(campaign.ended) + (done / last if last else 0)  # with the part of the current run
+        what = f"run {run.number} of {len(campaign.runs)}"
+        parts.append(_row(what, len(campaign.runs), runs_done, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
         if run.silent_s > SILENT_S + 4 * (run.epoch_seconds or 0) and not live:
             silent = timedelta(seconds=round(run.silent_s))
             parts.append(styled(f"no news for {silent}: has it been stopped?", "yellow"))
-    over = (earlier for earlier in campaign.runs if earlier.state in (ENDED, STOPPED))
-    parts += [Text(f"run {earlier.number}: {outcome(earlier)}") for earlier in over]
+    past_runs = (past for past in campaign.runs if past.state in (ENDED, STOPPED))
+    parts += [Text(f"run {past.number}: {outcome(past)}") for past in past_runs]
     if not run and not campaign.is_over:
         parts.append(Text("no run is going on; waiting for the next one (Ctrl-C ends the watching)"))
     return Group(*parts)
 
 
 def _title(campaign: Campaign) -> list[Text]:
-    """Return the system and its label, a line each, cut to the terminal: a view whose height changes
-    jumps."""
+    """Return the name of the system and the label of the runs, a line each. A line is cut at the width of the
+    terminal, because a view whose height changes jumps."""
     texts = (campaign.system or str(campaign.results), "bold"), (campaign.label or "", "yellow")
     return [Text(safe(text), style, no_wrap=True, overflow="ellipsis") for text, style in texts if text]
 
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
-    """Return a line: ``what``, a bar with ``done`` of ``total``, ``numbers``, and the time to its end, which
-    is ``left`` in seconds. A ``total`` of 0 is not known; the bar is then empty."""
+    """Return a line: ``what``, a bar with ``done`` of ``total``, ``numbers``, and the time ``left`` in
+    seconds (None: it is not known). A ``total`` of 0 is not known; the bar is then empty."""
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(width=14, no_wrap=True)
     row.add_column(ratio=1)
@@ -66,9 +67,9 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
 
 
 def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> tuple[int, float]:
-    """Return the number of the current epoch and the epochs that are done, with the part of the current one.
-    Without ``live`` the time since the last record tells that part, which stays below 1 until the log says
-    that the epoch has ended."""
+    """Return the number of the current epoch, and how many epochs are done, as a fraction. Without ``live``
+    the time since the last record tells which part of the current epoch is done. That part stays below 1
+    until the log says that the epoch has ended."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
     if not run.epoch_seconds:
@@ -77,13 +78,15 @@ def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> 
 
 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
-    """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
-    for latest in run.evaluations[-1:]:
+    """Yield a line with the latest top-1, beside the top-1 that was expected after this epoch, and a line
+    with what is expected at the next evaluation."""
+    if run.evaluations:
+        latest = run.evaluations[-1]
         line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}"
         yield f"{line}{_expected_at(campaign, int(latest.epoch))}; target {campaign.target}"
-    then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
-    if then is not None and campaign.curve.get(then):
-        yield f"next at epoch {then}{_expected_at(campaign, then)}"
+    next_epoch = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
+    if next_epoch is not None and campaign.curve.get(next_epoch):
+        yield f"next at epoch {next_epoch}{_expected_at(campaign, next_epoch)}"
     elif not run.evaluations and campaign.expected:
         yield f"expected: {campaign.expected}"
 
@@ -116,16 +119,17 @@ def _text(value: float | None, form: str) -> str:
 
 
 def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
-    """Yield a plain line for each event since ``before``; None: since all runs were waiting."""
-    for number, run in enumerate(now.runs):
-        was = before.runs[number] if before else RunState(run.number)
+    """Yield a plain line for each event between the states ``before`` and ``now`` of a campaign. None stands
+    for the state before any run has begun."""
+    for index, run in enumerate(now.runs):
+        previous = before.runs[index] if before else RunState(run.number)
         label = f"run {run.number} of {len(now.runs)}"
-        if run.state == RUNNING and was.state != RUNNING:
+        if run.state == RUNNING and previous.state != RUNNING:
             yield f"{label} begins"
-        # Of a run that was over before it was seen running, only the outcome is told.
-        if run.state == RUNNING or was.state == RUNNING:
-            for new in run.evaluations[len(was.evaluations) :]:
+        # If a run was over before it was seen running, only its outcome is told.
+        if RUNNING in (run.state, previous.state):
+            for new in run.evaluations[len(previous.evaluations) :]:
                 expected = _expected_at(now, int(new.epoch))
                 yield f"{label}: top-1 {new.accuracy:.4f} at epoch {new.epoch:g}{expected}"
-        if run.state != was.state and run.state in (ENDED, STOPPED):
+        if run.state != previous.state and run.state in (ENDED, STOPPED):
             yield f"{label}: {outcome(run)}"

@@ -1,8 +1,8 @@
-"""``rn50 report``: write everything known of one or several results on one self-contained HTML page
-(``write``).
+"""``rn50 report``: everything known of one or several results, on one self-contained HTML page.
 
-``render`` makes the page. It fills the template ``report.html.j2`` with one dictionary per system
-(``_system``), and for several systems with an overview that compares them (``_overview``).
+``write`` writes the page that ``render`` makes. ``render`` fills the template ``report.html.j2`` with one
+dictionary per system (``_system``), and for several systems with an overview that compares them
+(``_overview``).
 """
 
 import itertools
@@ -26,9 +26,9 @@ from rn50.terminal import counted, minutes
 
 
 class _Run:
-    """A run on the page: its score, its curves, and its colour and marker, which depend on its ``number`` in
-    the system. ``verdict`` says whether the run counts in the score, and why not. Curves of a run that does
-    not count are drawn ``faint``."""
+    """A run on the page: its score, its curves, and its colour (``series``) and marker (``glyph``), which
+    depend on its ``number`` in the system. ``verdict`` says whether the run counts in the score, and why not.
+    Curves of a run that does not count are drawn ``faint``."""
 
     def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
         self.score = score
@@ -43,12 +43,13 @@ class _Run:
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the accuracy of the evaluations ``over`` "epochs" or "minutes", with a ring around the first
-        at the target. The curve has the colour of ``series`` and is not faint. With None it has the run's
-        own colour, and is faint if the run is."""
+        at the target. The curve has the colour ``series``. If that is None, it has the run's own colour, and
+        is faint if the run is."""
         points = [(epoch if over == "epochs" else minute, top_1) for epoch, minute, top_1 in self.points]
         accepted = next((point for point in points if point[1] >= self.score.log.target), None)
-        series, faint = (self.series, self.faint) if series is None else (series, False)
-        return plots.Curve(points, series, faint, accepted)
+        if series is None:
+            return plots.Curve(points, self.series, self.faint, accepted)
+        return plots.Curve(points, series, False, accepted)
 
 
 class Page(NamedTuple):
@@ -66,15 +67,16 @@ def write(
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean, and return its path. The path is ``output``; if
     that is None, ``report.html`` in the folder of the result, or in the current folder if there are several
-    results. Without ``rulesets`` no official checker runs, and the page says that they run at the end of the
-    campaign. ``progress(done, total)`` counts the results drawn.
+    results. The official checkers of ``rulesets`` run on the logs; if there are none, the page says that they
+    run at the end of the campaign. ``progress(done, total)`` is called after each result is drawn.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
     """
     systems = scoring.score(paths)
     folders = {run.file.parent for system in systems for run in system.runs}
-    target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
+    folder = folders.pop() if len(folders) == 1 else pathlib.Path()
+    target = output or folder / "report.html"
     remedy = "give another place with --output"
     files.refuse_to_replace(target, files.PAGE, remedy=remedy)  # before the work of checking and drawing
     files.write(target, render(systems, rulesets, progress, target.parent), remedy=remedy)
@@ -88,12 +90,13 @@ def render(
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
     """Return the page for ``systems``. The official checker runs on their logs under every ruleset of
-    ``rulesets``. The links to the logs are relative to ``folder``, in which the page will lie."""
+    ``rulesets``. The last of these, or without any the newest one that rn50 knows, gives the reference
+    convergence points. The links to the logs are relative to ``folder``, in which the page will lie."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
     environment.filters["minutes"] = minutes
     environment.filters["link"] = lambda file: _link(file, folder)
-    references = rulesets[-1] if rulesets else rules.RULESETS[-1]  # without any: the newest
+    references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
     for system in systems:
         pages.append(_system(system, rulesets, references))
@@ -117,7 +120,7 @@ def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
 
 def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
     """Return the variables of the template for one system. ``references`` is the ruleset whose reference
-    convergence points stand beside its hyperparameters."""
+    convergence points stand beside the hyperparameters of the system."""
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
     logs = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
@@ -168,7 +171,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
 
 
 def _part_in_score(run: RunScore, system: SystemScore) -> str:
-    """Return whether a run counts in the score, and why not, in words."""
+    """Return in words whether a run counts in the score of its system, and if not, why."""
     if run.kept:
         return "in the score" if system.valid else "in the mean"
     if system.olympic_minutes is None:  # no score: too few runs, or too few at the target
@@ -177,7 +180,7 @@ def _part_in_score(run: RunScore, system: SystemScore) -> str:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
-    # A run of the set that converged is left out of the mean only as its fastest or its slowest.
+    # The mean leaves out the fastest and the slowest run of the median set, and this run is one of them.
     kept = [other.log.minutes or 0.0 for other in system.runs if other.kept]
     return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
@@ -219,7 +222,7 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
 
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the variables of the template that compare several systems; ``pages`` are those of
+    """Return the variables of the template that compare several systems. ``pages`` are the results of
     ``_system``."""
     systems = [page["score"] for page in pages]
     dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
@@ -240,6 +243,6 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
         # Without the label of demo data, which stands at the top of the page.
-        "cautions": [[c for c in pair.cautions if rules.NOT_A_RESULT not in c] for pair in comparisons],
+        "cautions": [[line for line in c.cautions if rules.NOT_A_RESULT not in line] for c in comparisons],
         "correction": compare.correction(comparisons),
     }

@@ -1,9 +1,10 @@
 """Check that a run is possible as logged: each accuracy comes after its epochs, and the images/s are within
 the reach of machines.
 
-Every published log of rounds v0.7 to v3.1 keeps these bounds. No accuracy is of more epochs than were logged
-before it. No epoch takes less than 0.46 of the median time of an epoch, and the faster one of the second and
-third takes at most 1.45 of it. Logs of TPUs have blocks in place of epochs, whose times are not as steady.
+Every published log of rounds v0.7 to v3.1 keeps the bounds below. In each of them the epochs of an accuracy
+are logged before it. No epoch takes less than 0.46 of the median time of an epoch, and the faster of the
+second and the third epoch takes at most 1.45 of it. Logs of TPUs have blocks of epochs in place of epochs.
+The times of blocks are not as steady.
 """
 
 import math
@@ -26,6 +27,7 @@ ABSURD = 10
 next was so large."""
 UNSTEADY = 3
 """Multiple of a run's usual images/s from which an epoch is refused."""
+# Each rule in words, as findings name it.
 _TRAINED = "an accuracy comes after the epochs that it is of"
 _EVALUATED = "an accuracy comes in the evaluation of its epoch"
 _STEADY = "no epoch takes less than a third of the median, or of the second and third"
@@ -34,7 +36,8 @@ _REMEDY = "submit the log as the run wrote it"
 
 
 def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    """Yield every finding on the course of a run; ``accelerators`` is their number on all nodes, or None."""
+    """Yield every finding on the course of a run. ``accelerators`` is the number of accelerators on all
+    nodes; None: it is not known."""
     yield from _accuracies(run.log, rules.RESUMED in (run.label or ""))
     if not run.label:  # labelled runs may have smaller images and networks, and share a machine
         yield from _rates(run.log, accelerators)
@@ -42,37 +45,40 @@ def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
 
 def _accuracies(log: ResultLog, resumed: bool) -> Iterator[Finding]:
     """Yield findings on accuracies that are logged before their epochs or outside of their evaluation. The
-    log of a ``resumed`` run lacks epochs."""
+    log of a ``resumed`` run lacks the epochs before it was resumed."""
     eval_starts = [event.metadata.get("epoch_num") for event in log.by_key.get("eval_start", ())]
-    stops_left = len(log.by_key.get("epoch_stop", ()))
-    epochs_trained, training = 0.0, False  # training: between the start and the stop of an epoch
-    evaluating = None  # the epoch_num of the latest eval_start
+    stops_left = len(log.by_key.get("epoch_stop", ()))  # records further on
+    epochs_trained = 0.0
+    in_epoch = False  # an epoch has started and not stopped
+    evaluation = None  # epoch_num of the latest eval_start
     for event in log.events:
         epoch = event.metadata.get("epoch_num")
         if event.key in ("epoch_start", "epoch_stop"):
-            epochs_trained += training  # True adds the epoch that was started before
-            training = event.key == "epoch_start"
-            stops_left -= not training
+            epochs_trained += int(in_epoch)  # ends the epoch that was started before, if one was
+            in_epoch = event.key == "epoch_start"
+            stops_left -= int(event.key == "epoch_stop")
         elif event.key == "block_start" and "epoch_start" not in log.by_key:
             epochs_trained += epoch_number(event.metadata.get("epoch_count")) or 0
         elif event.key == "eval_start":
-            evaluating = epoch
+            evaluation = epoch
         elif event.key == "eval_accuracy":
-            done = epochs_trained + (training and not stops_left)  # the last epoch may lack its stop
+            # The epoch in progress counts if no stop comes any more: the last epoch may lack its stop.
+            done = epochs_trained + int(in_epoch and not stops_left)
             if (epoch_number(epoch) or 0) > done and not resumed:
                 message = f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it"
                 yield finding(log, event.line, _TRAINED, message, _REMEDY)
-            if eval_starts and epoch != evaluating:
-                next_start = eval_starts.index(evaluating) + 1 if evaluating in eval_starts else 0
-                early = epoch in eval_starts[next_start:]
-                other = "comes before its eval_start" if early else f"is in the evaluation of {evaluating}"
-                message, severity = f"the accuracy of epoch {epoch} {other}", WARNING if early else ERROR
-                yield finding(log, event.line, _EVALUATED, message, _REMEDY, severity)
+            if eval_starts and epoch != evaluation:
+                # An accuracy whose eval_start comes further on is early.
+                next_start = eval_starts.index(evaluation) + 1 if evaluation in eval_starts else 0
+                is_early = epoch in eval_starts[next_start:]
+                place = "comes before its eval_start" if is_early else f"is in the evaluation of {evaluation}"
+                message = f"the accuracy of epoch {epoch} {place}"
+                yield finding(log, event.line, _EVALUATED, message, _REMEDY, WARNING if is_early else ERROR)
 
 
 def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
-    """Yield a finding if the run or an epoch of it takes no time or has absurdly many images/s, and one if an
-    epoch has many more images/s than usual. The first epoch may be slow, and one of the second and third."""
+    """Yield a finding if the run, or an epoch of it, takes no time or has absurdly many images/s, and a
+    finding if an epoch has many more images/s than usual."""
     stop = log.first("run_stop")
     epochs = max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:
@@ -92,6 +98,7 @@ def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
         yield finding(log, stop.line, _POSSIBLE, message, _REMEDY)
     epoch_rates = [rate for _, rate in throughput.epochs]
     if not throughput.in_blocks and len(epoch_rates) >= 3:
+        # The first epoch may be slow, and so may the second or the third.
         usual = min(statistics.median(epoch_rates), max(epoch_rates[1:3]))
         epoch, highest = max(throughput.epochs, key=lambda pair: pair[1])
         if highest > UNSTEADY * usual:

@@ -1,7 +1,7 @@
 """Split the text of a shell file into statements, without running them, for ``assignments.py``.
 
-``_tokens`` splits the text into words and operators, with ``after`` for quotes and substitutions;
-``statements`` groups the tokens.
+``_tokens`` splits the text into words and operators; ``after`` finds the end of a quote or substitution in
+them. ``statements`` groups the tokens.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
 manual for ``$'...'``.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ANY = "\\$`'\"("
-"""Characters that are special outside of quotes."""
+"""Characters with which a nested quote or substitution begins outside of quotes."""
 _QUOTES = {
     "'": ("'", ""),
     "$'": ("'", "\\"),
@@ -22,24 +22,26 @@ _QUOTES = {
     "$(": (")", _ANY),
     "${": ("}", _ANY),
 }
-"""Beginning of a quote, a substitution or a group -> its end, and the characters that are special between
-them."""
+"""Beginning of a quote, a substitution or a group -> its end, and the characters with which a nested one, or
+an escape, begins between them."""
 _OPERATOR = re.compile(r"[;&|<>]+|[()\n]")
 _COMPOUND = {
     **dict.fromkeys(("for", "while", "until", "select"), "done"),
     **dict(zip(("if", "case", "{", "[[", "("), ("fi", "esac", "}", "]]", ")"), strict=True)),
 }
-"""First word of a compound command -> its last."""
+"""First word of a compound command -> its last word, called the closer."""
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
 """Words behind which a command begins."""
 _IN_A_CASE = ("(", ["esac"])
-"""Token and innermost closer at the parenthesis before a pattern of ``case``, which begins no subshell."""
+"""The parenthesis before a pattern of ``case``, and the closer of the innermost open command there. This
+parenthesis begins no subshell."""
 _DEEPEST = 20
 """Deepest nesting of quotes and substitutions, which bounds the recursion of ``after``."""
 
 
 class NotPlainError(ValueError):
-    """Syntax that only a shell can read. The message describes it, in words that can follow a colon."""
+    """Error: syntax that only a shell can read. The message describes it, in words that can follow a
+    colon."""
 
 
 class Statement(NamedTuple):
@@ -56,6 +58,7 @@ class Statement(NamedTuple):
 
 def after(text: str, i: int, depth: int = 0) -> int:
     """Return the index behind the quote, escape, substitution or single character that begins at ``text[i]``.
+    ``depth`` is the number of quotes and substitutions around it.
 
     Raises NotPlainError if the quote or substitution has no end, or is nested too deep.
     """
@@ -69,17 +72,17 @@ def after(text: str, i: int, depth: int = 0) -> int:
     closer, special = _QUOTES[opener]
     i += len(opener)
     while i < len(text) and text[i] != closer:
-        # Where a single quote is plain, as between double quotes, $' begins no quote either.
-        plain = text[i] not in special or ("'" not in special and text.startswith("$'", i))
-        i = i + 1 if plain else after(text, i, depth + 1)
+        # If ' begins no quote here, as between double quotes, $' begins none either.
+        is_plain = text[i] not in special or ("'" not in special and text.startswith("$'", i))
+        i = i + 1 if is_plain else after(text, i, depth + 1)
     if i == len(text):
         raise NotPlainError(f"a {closer} that is missing")
     return i + 1
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield (token, index of its begin, index behind its end) for every word and operator, and last an empty
-    token at the end of the text."""
+    """Yield (token, index of its begin, index behind its end) for every word and operator. The last token is
+    empty, and stands at the end of the text."""
     i = 0
     while i < len(text):
         start, operator = i, _OPERATOR.match(text, i)
@@ -109,13 +112,14 @@ def statements(text: str) -> Iterator[Statement]:
     tokens: list[str] = []  # of the current statement
     closers: list[str] = []  # last words of the compound commands that are open, the innermost last
     at_command = True  # a command may begin with the next token
-    begin = 0  # index of the current statement
-    line, counted = 1, 0  # line of the text at index ``counted``
+    begin = 0  # index at which the current statement begins
+    line, counted = 1, 0  # ``line`` is the number of the line at index ``counted``
     try:
         for token, start, end in _tokens(text):
             # Behind these operators a line break does not end the statement.
             if token == "\n" and tokens[-1:] in (["&&"], ["||"], ["|"], ["|&"]):
                 continue
+            # The end of the text ends a statement, and so does a line break or ";" outside of any compound.
             if not token or (token in ("\n", ";") and not closers):
                 if tokens:
                     line += text.count("\n", counted, begin)
@@ -125,7 +129,7 @@ def statements(text: str) -> Iterator[Statement]:
                 continue
             begin = begin if tokens else start
             tokens.append(token)
-            # The words that close a compound command do so where a command may begin, ")" and "]]" anywhere.
+            # ")" and "]]" close a compound command anywhere, other closers only where a command may begin.
             if closers[-1:] == [token] and (at_command or token in (")", "]]")):
                 closers.pop()
             elif token in _COMPOUND and (at_command or token == "(") and (token, closers[-1:]) != _IN_A_CASE:
@@ -137,7 +141,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _trouble(tokens: list[str]) -> str:
-    """Return what makes a statement more than a simple command; empty for a simple command."""
+    """Return text on what makes a statement more than a simple command; empty for a simple command."""
     # "function f { ..." or "f() { ..."
     if tokens[0] == "function" or tokens[1:3] == ["(", ")"]:
         return "defines a function"
