@@ -14,6 +14,8 @@ class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+        """Make the buffers into which ``_copied`` copies a batch: images of ``shape``, and labels (B, 1),
+        float32. The base class calls it once."""
         # One buffer is enough. On a GPU a copy and the step before it are in one stream, so that the copy
         # begins when the step has read the previous batch.
         self._buffers = paddle.empty(shape, batch_format.dtype), paddle.empty([shape[0], 1], "float32")
@@ -22,6 +24,7 @@ class DaliBatches(dali_batches.DaliBatches):
         self._wrong = paddle.zeros([], "int64")
 
     def _copied(self, outputs: Any, index: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """Copy DALI's ``outputs``, images and labels, to the device, and return them as a batch."""
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor.data_ptr(), cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].reshape([-1])
@@ -32,4 +35,5 @@ class DaliBatches(dali_batches.DaliBatches):
         return images, classes
 
     def _wrong_labels(self) -> int:
+        """Return the number of labels so far that are not a class index."""
         return int(self._wrong)

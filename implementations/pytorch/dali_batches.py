@@ -16,6 +16,8 @@ class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+        """Make the buffers into which ``_copied`` copies a batch: images of ``shape``, (B, S, S, channels),
+        and labels (B, 1), float32. The base class calls it once."""
         device = device_of(batch_format)
         # One buffer is enough. On a GPU a copy and the step before it are in one stream, so that the copy
         # begins when the step has read the previous batch.
@@ -26,6 +28,7 @@ class DaliBatches(dali_batches.DaliBatches):
         self._wrong = torch.zeros((), device=device, dtype=torch.int64)
 
     def _copied(self, outputs: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copy DALI's ``outputs``, images and labels, to the device, and return them as a batch."""
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].view(-1)
@@ -38,5 +41,6 @@ class DaliBatches(dali_batches.DaliBatches):
         return images.permute(0, 3, 1, 2), classes
 
     def _wrong_labels(self) -> int:
+        """Return the number of labels so far that are not a class index."""
         with self._look_back.reading():  # does not wait for the step on the latest batch
             return int(self._wrong)

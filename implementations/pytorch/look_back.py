@@ -1,5 +1,5 @@
-"""Read results of an earlier step while the GPU computes the latest one. The engine reads losses in this way,
-and ``dali_batches.py`` counts of wrong labels."""
+"""Read results of an earlier step while the GPU computes the latest one. In this way the engine reads losses,
+and ``dali_batches.py`` reads the number of wrong labels."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ class LookBack:
     """Reads values that an earlier step has computed, on a CUDA stream of its own.
 
     The stream of the steps executes its work in order. A read on that stream would wait for the latest step,
-    and the GPU would then have nothing to do until the host starts the next one. On a CPU nothing is queued,
-    and the methods do nothing.
+    and the GPU would then have nothing to do until the host starts the next step. On a CPU work is not
+    queued, and the methods do nothing.
     """
 
     def __init__(self, device: torch.device):
@@ -21,14 +21,14 @@ class LookBack:
         self._event: Any = None
 
     def mark(self) -> None:
-        """Let later reads wait for the work that has been started until now, and for nothing later."""
+        """Let later reads wait for the work that has been started until now, and for no later work."""
         if self._stream is not None:
             self._event = torch.cuda.current_stream(self._stream.device).record_event()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Let reads in this context go to the stream of their own. They may read values that were computed
-        before the latest ``mark``, which must have been called."""
+        """Let reads in this context go to the stream of this object. They may only read values whose
+        computation was started before the latest ``mark``. ``mark`` must have been called."""
         if self._stream is None:
             yield
             return

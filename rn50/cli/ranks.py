@@ -1,8 +1,8 @@
-"""Verbs that run as every rank of a system: their configuration (``configured``), the start of the ranks
-(``run_as_ranks``), and the cores of a rank (``bind``).
+"""Functions of the verbs that run in a process for each rank: read their configuration (``configured``),
+start the ranks (``run_as_ranks``), and bind a rank to its cores (``bind``).
 
-The process that a person starts calls ``run_as_ranks``. That starts ``rn50 rank`` or ``rn50 train`` for each
-rank, which calls ``bind``.
+The process that a person starts calls ``run_as_ranks``, which starts ``rn50 rank`` for each rank. ``rn50
+rank`` and ``rn50 train``, the process of a rank in training, call ``bind``.
 """
 
 import json
@@ -16,8 +16,8 @@ from rn50.terminal import say
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config:
-    """Return the configuration ``name`` with ``values``, those of ``--set``. Warn of environment variables
-    that it replaces."""
+    """Return the configuration ``name`` with the ``values`` of ``--set``. Print a warning for each
+    environment variable to which it gives another value."""
     from rn50.doctor import doctor
 
     config = named.read(name, values)
@@ -26,16 +26,17 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config:
 
 
 _is_rank = False
+"""True once ``bind`` was called."""
 
 
 def is_rank() -> bool:
-    """Return whether this process is a rank, which it is once ``bind`` was called."""
+    """Return whether this process is a rank."""
     return _is_rank
 
 
 def bind(config: Config) -> None:
-    """Bind this process to the cores of its rank, and print them. Call it before NumPy or a framework is
-    imported, because they start threads."""
+    """Bind this process to the cores of its rank, and print these cores. Call it before NumPy or a framework
+    is imported, because their threads have to be bound too."""
     from rn50.launch import launchers
 
     global _is_rank

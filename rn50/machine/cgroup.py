@@ -25,16 +25,16 @@ class Limits(NamedTuple):
 def read(sources: Sources) -> Limits:
     """Return the limits of this process. Source of the files: cgroups(7), and the kernel's
     admin-guide/cgroup-v2 and cgroup-v1."""
+    # values(controller, file); the controller "" stands for version 2.
     values = functools.partial(_values, sources, _mounts(sources))
-    # Pairs of a quota, which is "max" or -1 if there is none, and its period.
+    # Pairs of a quota, which is "max" or -1 if there is none, and its period. Version 2 has both in one file.
     of_version_2 = (value.partition(" ")[::2] for value in values("", "cpu.max"))
     of_version_1 = zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False)
     pairs = (*of_version_1, *of_version_2)
     quotas = [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and period.isdigit()]
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
     memory_limits = [int(value) for value in memory if value.isdigit()]
-    # The first set is that of the innermost group. It is the smallest, because the sets of the groups around
-    # it contain it.
+    # The first set is that of the innermost group. All groups around it contain it, so it is the smallest.
     sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus")
     sets += values("cpuset", "cpuset.cpus")
     cpus = cpu_list.parse(sets[0]) if sets else None
@@ -43,8 +43,8 @@ def read(sources: Sources) -> Limits:
 
 def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller: str, file: str) -> list[str]:
     """Return the content of ``file`` of this process's group, of the group around it, and so on outwards.
-    Empty and missing files are left out. ``mounts`` is the result of ``_mounts``, and ``controller`` a key of
-    it."""
+    Empty and missing files are left out. ``mounts`` is the result of ``_mounts``. Without a hierarchy of
+    ``controller`` the list is empty."""
     if controller not in mounts:
         return []
     folder, group_path = mounts[controller]
@@ -56,17 +56,17 @@ def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller:
 def _mounts(sources: Sources) -> dict[str, tuple[str, str]]:
     """Return controller -> (mount point of its hierarchy, path of this process's group below the mount
     point). The controller is "" for version 2, which has a single hierarchy."""
-    # Lines as "4:cpu,cpuacct:/job", or of version 2 "0::/job" (proc(5)).
+    # Lines like "4:cpu,cpuacct:/job", in version 2 "0::/job" (proc(5)).
     lines = re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE)
     groups = {controller: path for controllers, path in lines for controller in controllers.split(",")}
     mounts: dict[str, tuple[str, str]] = {}
-    # Lines as "30 23 0:26 ROOT FOLDER rw shared:4 - cgroup cgroup rw,cpu,cpuacct".
+    # Lines like "30 23 0:26 ROOT FOLDER rw shared:4 - cgroup cgroup rw,cpu,cpuacct".
     mount = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
     for root, folder, kind, options in re.findall(mount, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):
             if controller in groups:
-                # In a container without its own cgroup namespace the paths of the group and of the root of
-                # the mount are those of the host: only the rest of the group's path exists below the mount.
+                # A container without a cgroup namespace of its own sees the group's path and the mount's root
+                # as the host does. Only the part of the group's path behind the root exists below the mount.
                 group_path = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
                 mounts[controller] = folder, group_path
     return mounts
@@ -79,6 +79,7 @@ def oom_kills(sources: Sources) -> int:
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
     mounts = _mounts(sources)
+    # [:1]: this process's own group alone.
     texts = _values(sources, mounts, "", "memory.events")[:1]
     texts += _values(sources, mounts, "memory", "memory.oom_control")[:1]
     counts = (re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts)

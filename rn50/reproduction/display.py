@@ -1,4 +1,4 @@
-"""Rows, (name, text), that ``rn50 reproduce`` prints of a ``Reproduction``: ``planned`` before anything runs,
+"""Rows (name, text) that ``rn50 reproduce`` prints of a ``Reproduction``: ``planned`` before anything runs,
 and ``found`` at the end."""
 
 from collections.abc import Iterator
@@ -14,15 +14,17 @@ _ANSWERS = {
     STOPPED: "No run was made: a minute's measurement is slower than expected.",
     PLANNED: "No run was made yet.",
 }
-"""Verdict -> answer to the question whether the result here is that of the claim."""
+"""Verdict -> answer to the question whether the result of this machine is that of the claim."""
 Row = tuple[str, str]
+"""Name and text of a row."""
 
 
 def answer(outcome: Reproduction) -> str:
-    """Return the verdict in a sentence, with the runs that missed the target and the results that are not
-    valid. The two sides of a comparison are the claim and the result here."""
+    """Return the verdict in a sentence, followed by the number of runs that missed the target, and by the
+    results that are not valid."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
-    # Before the runs are compared, nothing is judged, and ``planned`` alone names a claim that is not valid.
+    # A side is the claim or the result of this machine. Until the runs are compared ``judged`` is empty:
+    # then only ``planned`` names a claim that is not valid.
     refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
 

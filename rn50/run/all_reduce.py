@@ -16,15 +16,15 @@ from rn50.settings.config import Config
 SLOW = 1.5
 """Warn about a rank whose forward pass takes more than this many times the fastest rank's."""
 REPEATS = 5
-"""Timed all-reduces of the gradients, of which the median counts."""
+"""Number of timed all-reduces of the gradients; their median counts."""
 FLOAT_BYTES = 4
-"""Bytes of a float32 number."""
+"""Bytes of a float32 number, in which gradients are summed."""
 LARGEST_SUM = 4096
 """Most int64 values that every communicator sums in one call."""
 
 
 class Timing(NamedTuple):
-    """All-reduces of one size, as timed on rank 0."""
+    """Times of all-reduces of one size."""
 
     bytes: int
     """Bytes of each rank's array."""
@@ -33,8 +33,8 @@ class Timing(NamedTuple):
     fastest_seconds: float
     """Seconds of the fastest repeat."""
     bus_gb_per_second: float
-    """``2 (n - 1) / n * bytes / seconds / 1e9`` with n ranks. Each rank has to send, and to receive, at least
-    this many gigabytes a second, whatever the algorithm. nccl-tests calls it "busbw"."""
+    """``2 (n - 1) / n * bytes / seconds / 1e9`` with n ranks: at least so many gigabytes a second each rank
+    sends, and receives, whatever the algorithm. nccl-tests calls it "busbw"."""
 
 
 def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
@@ -47,7 +47,8 @@ def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
 
 def time_gradients(config: Config, communicator: Communicator) -> Timing:
     """Time the all-reduce of the network's gradients. All ranks call it."""
-    # Nearly all parameters are weights of convolutions, which have width times as many inputs and outputs.
+    # PARAMETERS is for width 1. Nearly all parameters are weights of convolutions, which have ``width`` times
+    # as many inputs, and as many outputs.
     return time_sums(communicator, FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2), REPEATS)
 
 
@@ -63,7 +64,7 @@ def speed_lines(
     if communicator.size == 1:
         return []
     timing = time_gradients(config, communicator)
-    # Each rank fills in its own element, so the sum has the times of all ranks.
+    # Each rank sets its own element of an array of zeros, so the sum has the times of all ranks.
     microseconds = np.zeros(communicator.size, dtype=np.int64)
     microseconds[communicator.rank] = round(forward_seconds * 1e6)
     microseconds = communicator.all_reduce(microseconds)

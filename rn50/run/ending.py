@@ -1,6 +1,6 @@
-"""End this rank at once, whatever its threads do, and end the log first.
+"""End the log and then this rank at once, whatever its threads do.
 
-``timed_run.py`` does so on a signal (``OnSignal``), and when the watchdog finds a rank that makes no progress
+``timed_run.py`` does that on a signal (``OnSignal``), and if the watchdog finds a rank that makes no progress
 (``at_once``).
 """
 
@@ -15,10 +15,10 @@ from rn50.run.mlperf_log import RunLog
 from rn50.terminal import say
 
 LAST_WORDS_S = 5
-"""Time limit for ending the log, because writing to a disk that hangs would take for ever."""
+"""Seconds to end the log; after them the process ends anyway, because a disk may hang."""
 AFTER_RANK_0_S = 0.5
-"""Time for which the other ranks wait on a signal, so that rank 0 can end the log: mpirun kills all ranks one
-second after the first one has ended."""
+"""Seconds for which the other ranks wait after a signal, so that rank 0 can end the log: mpirun kills all
+ranks one second after the first rank has ended."""
 
 
 def at_once(log: RunLog, status: int, line: str | None) -> NoReturn:
@@ -40,13 +40,13 @@ class OnSignal:
     Only SIGINT is reported, because it comes from a person who started this one process. The sender of
     SIGTERM reports the reason itself.
 
-    Python runs signal handlers on the main thread only. That thread may be in a native call that waits for a
-    rank that no longer exists, and so never come to run one. Therefore a thread of this class reads the
-    interpreter's wake-up descriptor, to which the C handler writes the number of the signal.
+    Python runs signal handlers on the main thread only, and that thread may hang in a native call that waits
+    for a rank that no longer exists. Therefore a thread of this class reads the interpreter's wake-up
+    descriptor, to which the interpreter's handler in C writes the number of the signal.
     """
 
     LINES = {signal.SIGINT: "stopped by SIGINT; the same command starts the run again", signal.SIGTERM: None}
-    """Signal -> the line to print."""
+    """Signal -> the line to print; None: nothing."""
 
     def __init__(self, log: RunLog, rank: int):
         self._log, self._rank = log, rank

@@ -180,8 +180,8 @@ def show(report: InputSpeed, console: Terminal) -> None:
     console.print(stages)
     waiting, compared = report.waiting, report.real_of_synthetic
     costs = f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms"
-    share, rate = f"{waiting.reader_ratio:.1%} of the time", f"{waiting.images_per_second:,.0f} images/s"
-    console.print(f"training waited for data {share}: reader cost {costs}, ips {rate}")
+    share, speed = f"{waiting.reader_ratio:.1%} of the time", f"{waiting.images_per_second:,.0f} images/s"
+    console.print(f"training waited for data {share}: reader cost {costs}, ips {speed}")
     console.print(report.overlap.sentence)
     ratio = f"real = {compared.median:.1%} of synthetic, the median of the rounds' ratios ({compared.spread})"
     console.print(f"{ratio}; the bottleneck is {report.bottleneck}")

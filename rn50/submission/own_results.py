@@ -1,5 +1,5 @@
-"""Read results of rn50 for packaging (``read``): the runs of the score and their sidecar files. ``problems``
-says why a result cannot be packaged."""
+"""Read results for packaging: the runs of the score and their sidecar files (``read``). ``problems`` says why
+a result cannot be packaged."""
 
 import os
 import pathlib

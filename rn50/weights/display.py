@@ -18,9 +18,9 @@ class Density(NamedTuple):
     """Density of a layer."""
 
     layer: str
-    """Weight of a convolution or the classifier, without the first layer."""
+    """Name of the weight of a convolution, or of the classifier; the first layer is left out."""
     density: float
-    """Part of it that is not 0."""
+    """Fraction of its values that are not 0."""
 
 
 class FileEvaluation(NamedTuple):
@@ -31,20 +31,20 @@ class FileEvaluation(NamedTuple):
     framework: str
     """Framework that evaluated them; onnxruntime: an ONNX model."""
     precision: str
-    """float32, float16 or bfloat16; of an ONNX model int8, too."""
+    """float32, float16 or bfloat16; for an ONNX model also int8."""
     facts: dict[str, str]
-    """Facts that the file says of itself: classes, width, image_size, eval_resize, and of its training
+    """Facts in the header of the file: classes, width, image_size, eval_resize; and about its training:
     framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
     counts: printed.Inline[Counts]
     sparse: bool | None
-    """True if at least two of every four consecutive input channels are 0, in every layer below; null: an
-    ONNX model, of which no density is told."""
+    """True if at least two of every four consecutive input channels are 0, in every layer of `density`; null:
+    an ONNX model, whose density is not measured."""
     density: list[Density]
 
 
 def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as_json: bool) -> None:
-    """Print an evaluation, as JSON if ``as_json``. If ``report`` is not None, write its page to this file
-    then; raises UserError if the page cannot be written."""
+    """Print an evaluation, as JSON if ``as_json``. If ``report`` is not None, then write a page of it to this
+    file. Raises UserError if the page cannot be written."""
     print_json(evaluation) if as_json else _show(evaluation, Terminal())
     if report is not None:
         from rn50.weights import page
@@ -72,7 +72,7 @@ def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     whether the zeros have the 2:4 pattern."""
     densities = ((f"{density:.1%}", layer) for layer, density in evaluation.density)
     by_density = gathered((percent, layer.removesuffix("_weight")) for percent, layer in densities)
-    if set(by_density) <= {"100.0%"}:  # no layer has zeros, or no density is told
+    if set(by_density) <= {"100.0%"}:  # no layer has zeros, or ``density`` is empty
         return
     for percent, layers in by_density.items():
         summary = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"

@@ -3,9 +3,9 @@
     out = relu(gamma * x' + beta + shortcut),  x' = (x - mean) * scale
 
 The kernels see a tensor (N, C, H, W) as a matrix: a row for each of the N*H*W pixels, a column for each
-channel. mean is that of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). ``tile.py``
-divides the matrix into tiles of ROWS x COLUMNS values, blocks of COLUMNS columns, and parts, each a set of
-tiles of one block.
+channel. mean is the mean of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). ``tile.py``
+divides the matrix into tiles of ROWS x COLUMNS values, blocks of COLUMNS columns, and parts. A part is a set
+of tiles of one block.
 
 Two layers read ``out``: the first convolution of the next block, and the shortcut of the next block. Let a
 and b be the gradients of ``out`` from these two readers. One kernel, ``block_sums``, computes
@@ -13,8 +13,8 @@ and b be the gradients of ``out`` from these two readers. One kernel, ``block_su
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
 so that four tensors (a, b, x and g) and the mask of ReLU, a bit for each value, pass through memory once. The
-sums are over the rows: the kernel makes those of each part, and the caller, ``fused_norm.py``, adds up the
-parts. g is the gradient of the shortcut. ``gradients.input_gradient`` computes the gradient of x from g,
+sums are over the rows: the kernel sums over the rows of each part, and the caller, ``fused_norm.py``, adds up
+the parts. g is the gradient of the shortcut. ``gradients.input_gradient`` computes the gradient of x from g,
 dbeta and dgamma.
 """
 
@@ -33,7 +33,7 @@ most 64 registers, and a multiprocessor has 65,536 registers."""
 def end_of_block(
     x, shortcut, out, mask, mean, scale, gamma, beta, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Write ``out`` and the mask of ReLU of one tile."""
+    """Write ``out`` and the mask of ReLU of one tile. One program runs for each tile."""
     index, block = place(columns, COLUMNS)
     row, column = last_tiles_first(index, rows, ROWS), columns_of(block, COLUMNS)
     offsets, inside = tile(row, rows, column, columns, ROWS)
@@ -63,9 +63,10 @@ def block_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write g of one part to ``g_out``, and its dbeta and dgamma to ``sums`` (2, parts, columns). The part
-    has the tiles ``part``, ``part + parts`` and so on of a block. ``first`` and ``second`` are the gradients
-    a and b; without ``TWO`` only one reader has a gradient, and g is made from ``first``."""
+    """Write g of one part to ``g_out``, and its sums dbeta and dgamma to ``sums`` (2, parts, columns). One
+    program runs for each part and block; the part has the tiles ``part``, ``part + parts`` and so on of the
+    block. ``first`` and ``second`` are the gradients a and b. Without ``TWO`` only one reader has a gradient,
+    ``first``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)

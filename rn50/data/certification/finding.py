@@ -1,24 +1,24 @@
-"""The findings of ``rn50 verify`` about a data set: ``DataFinding`` is one of them, ``DataFindings`` gathers
-faults or remarks."""
+"""The findings of ``rn50 verify`` about a data set. ``DataFinding`` is a fault or a remark; ``DataFindings``
+gathers all faults, or all remarks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 KEPT = 20
-"""Findings of one kind that are kept in full; further ones are only counted."""
+"""Number of findings of each kind that are kept in full; further findings are only counted."""
 
 
 class DataFinding(NamedTuple):
-    """A fault, with which the data do not pass, or a remark."""
+    """A fault, with which a data set does not pass, or a remark."""
 
     kind: str
     file: str
     record: int | None
     """Line of the index, from 0; null: the whole file."""
     text: str
-    """Fault, or remark."""
+    """What the finding says."""
     remedy: str
-    """The remedy, or empty."""
+    """What to do; empty: nothing."""
 
     def __str__(self) -> str:
         where = self.file if self.record is None else f"{self.file}: record {self.record}"

@@ -27,6 +27,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    # Division towards zero; the remainder has the sign of ``a``.
     ast.Div: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     ast.Mod: lambda a, b: abs(a) % abs(b) * (1 if a > 0 else -1),
     ast.UAdd: operator.pos,
@@ -38,13 +39,14 @@ def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
     """Return the value of ``expression``. ``value_of(name)`` returns the text of a variable; an empty text
     counts as 0.
 
-    Raises NotPlainError for another operator, a variable that is not a whole number, or a division by zero.
+    Raises NotPlainError for any other operator, a variable that is not a whole number, or a division by zero.
     """
     if len(expression) > _LONGEST or not _PLAIN.fullmatch(expression) or _OTHER_OPERATORS.search(expression):
         raise NotPlainError(f"has arithmetic that is not read: {expression[:40]}")
 
     def number(name: re.Match[str]) -> str:
-        """Return the value of a variable as text in parentheses, for its name in the expression."""
+        """Return the value of a variable as text in parentheses, which replaces its name in the
+        expression."""
         value = value_of(name.group()).strip() or "0"
         if not re.fullmatch(f"-?(?:{_NUMBER})", value):
             raise NotPlainError(f"has {name.group()}, which is not a plain whole number, in the arithmetic")

@@ -25,10 +25,8 @@ _QUOTES = {
 """Beginning of a quote, a substitution or a group -> its end, and the characters with which a nested one, or
 an escape, begins between them."""
 _OPERATOR = re.compile(r"[;&|<>]+|[()\n]")
-_COMPOUND = {
-    **dict.fromkeys(("for", "while", "until", "select"), "done"),
-    **dict(zip(("if", "case", "{", "[[", "("), ("fi", "esac", "}", "]]", ")"), strict=True)),
-}
+_COMPOUND = dict.fromkeys(("for", "while", "until", "select"), "done")
+_COMPOUND |= {"if": "fi", "case": "esac", "{": "}", "[[": "]]", "(": ")"}
 """First word of a compound command -> its last word, called the closer."""
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
 """Words behind which a command begins."""
