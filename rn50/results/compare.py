@@ -247,7 +247,7 @@ class _Result:
         data: the numbers of training images in the logs, by which data sets are told apart. For a result
             without a label it is that of ImageNet, even if a log counts only whole batches.
         targets: the target accuracies of the runs.
-        label: text that says in what the runs differ from the benchmark, as by other data; None if they do
+        label: text that says in what the runs differ from the benchmark, such as other data; None if they do
             not.
         refusal: text that says which rule the logs break; None if they break none.
         runs: the runs; empty for a published result.

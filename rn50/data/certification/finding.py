@@ -16,9 +16,9 @@ class DataFinding(NamedTuple):
     record: int | None
     """Line of the index, from 0; null: the whole file."""
     text: str
-    """What the finding says."""
+    """Text of the finding."""
     remedy: str
-    """What to do; empty: nothing."""
+    """Action that mends it; empty: none is known."""
 
     def __str__(self) -> str:
         where = self.file if self.record is None else f"{self.file}: record {self.record}"

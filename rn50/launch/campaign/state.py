@@ -84,13 +84,13 @@ class Campaign:
     label: str | None = None
     """Text that says in what the runs differ from the benchmark; null: they do not."""
     expected: str = ""
-    """What the configuration's file says to expect of a run; empty before one has begun."""
+    """Line of the configuration's file on what to expect of a run; empty before a run has begun."""
     curve: Mapping[Annotated[int, "epoch"], tuple[float, float]] = field(default_factory=dict)
     """Lowest and highest top-1 of earlier runs after an epoch."""
     target: str = str(rules.TARGET_ACCURACY)
     """Value of TARGET: an accuracy, or none."""
     evaluated: tuple[int, ...] = ()
-    """Epochs after which a run may end; empty before one has begun."""
+    """Epochs after which a run may end; empty before a run has begun."""
 
     @property
     def current(self) -> RunState | None:

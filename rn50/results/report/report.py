@@ -130,13 +130,14 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     schedule = recipe.learning_rates(hyperparameters.columns[0].recipe, last_epoch)
     verdicts = compliance.check(logs, rulesets) if rulesets else []
     by_file = {file: [verdict for verdict in verdicts if verdict.file == file] for file in logs}
-    timed = [run for run in runs if run.times]
-    # Field of RunTimes -> its docstring, which is the name of the part on the page.
+    timed_runs = [run for run in runs if run.times]
+    # A field of RunTimes is a part of the time of a run. Its docstring is the name of the part on the page.
     names = docstrings.of_attributes(timing.RunTimes).items()
-    seconds = {name: [getattr(run.times, field) or 0.0 for run in timed] for field, name in names}
+    seconds = {name: [getattr(run.times, field) or 0.0 for run in timed_runs] for field, name in names}
+    # Name of a part -> its seconds in each timed run, without parts that no run has.
     parts = {name: run_seconds for name, run_seconds in seconds.items() if any(run_seconds)}
     evaluations = [run.accuracy("epochs") for run in runs]
-    evaluated = any(curve.points for curve in evaluations)
+    has_evaluations = any(curve.points for curve in evaluations)
     expected = header.curve(system.runs[0].header)
     # A valid score allows a run that missed; the page then explains why the official checker fails it.
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
@@ -151,15 +152,15 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "throughputs": list(_throughputs(system, runs)),
         "hyperparameters": hyperparameters,
         "figures": {
-            "epochs": plots.accuracy(evaluations, "epochs", expected) if evaluated else None,
+            "epochs": plots.accuracy(evaluations, "epochs", expected) if has_evaluations else None,
             "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
             "throughput": plots.throughput(speeds) if any(curve.points for curve in speeds) else None,
             "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
-            "time": plots.time_parts([run.score.file.name for run in timed], parts) if parts else None,
+            "time": plots.time_parts([run.score.file.name for run in timed_runs], parts) if parts else None,
         },
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": list(parts.items()),
-        "parts_of": [run.score.file.name for run in timed],
+        "parts_of": [run.score.file.name for run in timed_runs],
         "repetition": what_ran.repetition(system.runs[0]),
         "environment": what_ran.environment(system.runs),
         "verdicts": [(file.name, of_file) for file, of_file in by_file.items()],
