@@ -36,9 +36,10 @@ WIDEST = 200
 _WORD = re.compile(r"'[^']*'\S*|\S+")
 """A word. A name of a file in quotes is one word, with its spaces."""
 _COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
-"""The beginning of a command to GitHub's runner, up to the character that ``inert`` replaces: ``##[cmd]``
+r"""The beginning of a command to GitHub's runner, up to the character that ``inert`` replaces: ``##[cmd]``
 anywhere in a line, or ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner).
-The runner skips some characters that are not ASCII between these, so the pattern skips all that are not."""
+The runner skips some characters that are not ASCII between these, so the pattern skips all that are not:
+``[^\n -~]`` is such a character, or a control character."""
 
 
 def safe(text: str) -> str:

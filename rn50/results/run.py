@@ -47,14 +47,14 @@ class Run:
     @functools.cached_property
     def label(self) -> str | None:
         """All ``rules.LABELS`` that apply to the run, joined by "; "; None for a run of the benchmark."""
-        saved, certificate = self.saved, self.saved.get("data certificate")
+        certificate = self.saved.get("data certificate")
         # A certificate has ``imagenet: true`` if the numbers of images are ImageNet's and no fault was found.
         certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
         applying = {
             *self.logged_labels,
-            *rules.labels(sidecar.section(saved, "data"), sidecar.section(saved, "run")),
+            *rules.labels(sidecar.section(self.saved, "data"), sidecar.section(self.saved, "run")),
             *([rules.NOT_A_RESULT] if certified_other else []),
-            *([rules.RESUMED] if saved.get("resumed_after") else []),
+            *([rules.RESUMED] if self.saved.get("resumed_after") else []),
         }
         return "; ".join(label for label in rules.LABELS if label in applying) or None
 

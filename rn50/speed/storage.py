@@ -215,12 +215,12 @@ class StorageSpeed(NamedTuple):
 
 def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     """Print a row for every kind, warnings, and what the figures mean for training."""
-    first, two = measured[0], len(measured) == 2
+    first, *second = measured
     names = ("DIR", "DIR2")[: len(measured)]
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
         console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
     columns = [heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch")]
-    last = ("difference",) if two else ()
+    last = ("difference",) if second else ()
     kinds = table(("train.rec", *columns, *last), ("train.rec", *last))
     by_kind = rows(measured)
     for row in by_kind:
@@ -228,13 +228,13 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
         for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
             megabytes = "{:,.0f} ({:,.0f}-{:,.0f})".format(*(value / 1e6 for value in speed))
             cells += [megabytes, f"{seconds:,.3g}"]
-        kinds.add_row(*cells, *([row.meaning] if two else []))
+        kinds.add_row(*cells, *([row.meaning] if second else []))
     console.print(kinds)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
     for remark in filter(None, (measurement.remark for measurement in measured)):
         console.print(remark)
-    if two:
+    if second:
         # Fewer rounds than ``rates.ROUNDS`` show no difference.
         rounds = max(len(first.bytes_per_second[KINDS[0]]), rates.ROUNDS)
         shown = f"shown where {rounds} rounds all favour one folder"

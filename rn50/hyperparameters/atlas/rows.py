@@ -88,13 +88,13 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
     """Yield the rows of results of the user's logs, in their order."""
     for number, score in enumerate(scores, 1):
         run = score.runs[0]
-        logged, folder = recipe.of_log(run.log), run.file.parent
-        described = tree.described(folder) or run.saved.get("system", {})
+        logged = recipe.of_log(run.log)
+        described = tree.described(run.file.parent) or run.saved.get("system", {})
         minutes = [run.log.minutes for run in score.runs]
         on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
         yield Row(
             anchor=f"{OWN}-{number}",
-            command=f"rn50 borrow {shlex.quote(str(folder))}",
+            command=f"rn50 borrow {shlex.quote(str(run.file.parent))}",
             round=OWN,
             organisation=run.log.org or "",
             system=score.name,

@@ -178,7 +178,7 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
         return taken, []
     mixed = [name for name in GROUP if name not in taken]
     if "BATCHSIZE" in mixed and (not only or "BATCHSIZE" in only):
-        mixed.remove("BATCHSIZE")
+        mixed.remove("BATCHSIZE")  # it comes from the source, by the global batch size
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
         mixed.remove("DECAY_EPOCHS")  # both together are the schedule, so they have one origin
     return taken, mixed
@@ -247,8 +247,9 @@ def _header(
 
 
 def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
-    """Return the ``rn50 borrow`` command that puts the hyperparameters of ``source`` at a batch size into the
-    configuration that the environment names, by default into one called CONFIG."""
+    """Return the ``rn50 borrow`` command that puts the hyperparameters of ``source``, which were chosen for
+    ``its_batch_size``, at a global batch size into the configuration that the environment names, by default
+    into one called CONFIG."""
     environ = environment()
     config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or "CONFIG"
     batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"
