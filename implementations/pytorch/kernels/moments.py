@@ -27,9 +27,9 @@ sums be at most e sum |x| and e sum x^2. Since (sum |x| / rows)^2 <= q, the erro
 sqrt(q), that of its square about 2 e q, and that of the variance about 3 e q. With q <= 32 (variance + eps)
 the relative error of variance + eps is at most 96 e, and that of its root 48 e. How large is e? cuDNN adds
 the rows of a tile, 32 to 256 of them, and then the tiles. 400 images of 56x56 have 39,200 tiles of 32 rows,
-so at most k = 32 + 39,200 numbers are added one after another. The relative error of their sum exceeds e = 5
-sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to
-Probabilistic Rounding Error Analysis", 2019). With this e, the relative error of the root is 2.8e-3.
+so at most k = 32 + 39,200 numbers are added one after another. Their error exceeds e sum |x| for
+e = 5 sqrt(k) 2^-24 = 5.9e-5 with a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to
+Probabilistic Rounding Error Analysis", 2019). So the relative error of the root is at most 2.8e-3.
 """
 
 import torch
