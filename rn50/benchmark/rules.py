@@ -58,6 +58,10 @@ SGD_LEARNING_RATE_UNIT = 0.001
 LABEL_SMOOTHING = (0.0, 0.1)
 """The values that the rules allow."""
 
+UNRESIZED = "the closed division resizes no image before the clock"
+"""The rule on the size of the images in the data set, as messages quote it (MLPerf Training rules, "Data
+Representation": images have the same size as in the reference)."""
+
 RUNS = 5
 """Runs of one result. The score is the mean of three: the fastest and the slowest run are dropped."""
 ONE_MAY_MISS = "one miss in five is allowed"

@@ -10,6 +10,9 @@ DEMO_RECORD = "demo_dataset.json"
 CLASSES = "classes.txt"
 PACK_RECORD = "pack.json"
 LISTS = ("train.tsv", "val.tsv")
+OPEN_ONLY = "open-division-only"
+"""An empty file that ``rn50 pack --short-side`` adds. Its presence tells that images were resized, at a time
+when no file of the data set may be opened: before the clock runs."""
 PACKED = (PACK_RECORD, CLASSES, *LISTS)
 """The files that ``rn50 pack`` adds to records and indices: its settings, the class names, and the images of
 each split in the order of the records."""

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from rn50 import files
+from rn50.benchmark import rules
 from rn50.data.jpeg import damage_of
-from rn50.data.layout import FILES
+from rn50.data.layout import FILES, OPEN_ONLY
 from rn50.data.recordio import Header, IndexedRecordReader, remedy_for, repeated
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -66,6 +67,17 @@ def check_files(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -
             files.refuse_irregular(path, stat.st_mode, remedy)
             if stat.st_size == 0:
                 raise UserError(path, "empty", remedy)
+
+
+def refuse_resized(config: Config, short_side: int | None = None) -> None:
+    """Raise UserError if SUBMISSION_DIVISION is closed and the images of the data set were resized.
+
+    The file ``layout.OPEN_ONLY`` tells that without being opened. ``short_side`` is that of
+    ``certificate.expected``, None before the clock runs.
+    """
+    if config.run.division != "open" and (short_side or Path(config.data.folder, OPEN_ONLY).exists()):
+        remedy = "set SUBMISSION_DIVISION=open, or DATADIR to images packed without --short-side"
+        raise UserError(config.data.folder, f"holds resized images, and {rules.UNRESIZED}", remedy)
 
 
 def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str) -> None:

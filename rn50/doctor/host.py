@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from rn50.data import layout, preflight
+from rn50.data.certification import certificate
 from rn50.data.pipeline import loader_batches
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
@@ -207,12 +208,15 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
         # A record set is (.rec file, .idx file, number of records, variable that sets the number).
         for record_set in preflight.record_sets(config).values():
             preflight.check_record_set(*record_set)
+        pixels = certificate.expected(pathlib.Path(folder)).short_side
+        preflight.refuse_resized(config, pixels)
     except UserError as error:
         return Diagnosis(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
     size, free = _size(pathlib.Path(folder)), shutil.disk_usage(folder).free
     text = f"{folder} on {kind}, {shown(size)} of data, {shown(free)} free"
+    text += f", shorter side {pixels}: open division only" if pixels else ""
     if kind.startswith(NETWORK_KINDS):
         remedy = f"cp -r {folder} to a local disk and set DATADIR"
         to_stay = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"

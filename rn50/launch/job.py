@@ -80,6 +80,7 @@ def launch(config: Config) -> int:
     runs.
     """
     preflight.check(config)
+    preflight.refuse_resized(config)
     result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)

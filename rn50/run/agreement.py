@@ -42,24 +42,30 @@ def on_input_library(config: Config, communicator: Communicator) -> None:
         _refuse_different(communicator, zlib.crc32(library.encode()), error)
 
 
-def on_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
-    """Return two SHA-256 by name, that of the certificate of the data and that of the data set, which are
-    equal on all ranks. Return None if no rank's data have a certificate.
+def on_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str | int]:
+    """Return what the log says of the data: name -> SHA-256 of the certificate and of the data set, the same
+    on all ranks, if the data have a certificate; short_side, if the images were resized.
 
-    Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
+    Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ,
+    and if the closed division refuses the data.
     """
     folder, certified = config.data.folder, certificate.check(config)
     sha256 = certified.sha256 if certified else "none"
     number = int(sha256[:8], 16) if certified else 0  # a communicator sums int64, so 32 bits have to do
     problem = f"the ranks read data of different certificates, this one {sha256}"
     _refuse_different(communicator, number, UserError(folder, problem, "give every machine the same data"))
+    facts: dict[str, str | int] = {}
+    if pixels := certificate.expected(pathlib.Path(folder)).short_side:
+        facts["short_side"] = pixels
+        display.remark(f"{folder}: images resized to a shorter side of {pixels}, open division only")
     if certified is None:
         remedy = f"rn50 verify {folder} looks at every image and writes it"
         display.remark(f"no certificate.json in {folder}; {remedy}")
-        return None
+        return facts
     if config.run.result_file and communicator.rank == 0:
         provenance.add(pathlib.Path(config.run.result_file), {"data certificate": certified.summary()})
-    return {"certificate_sha256": certified.sha256, "data_set_sha256": str(certified.content["set_sha256"])}
+    facts.update(certificate_sha256=certified.sha256, data_set_sha256=str(certified.content["set_sha256"]))
+    return facts
 
 
 def _refuse_different(communicator: Communicator, number: int, error: UserError) -> None:

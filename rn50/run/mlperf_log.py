@@ -108,15 +108,15 @@ class RunLog:
             self._log(constants.RUN_START)
             self._clock_runs = True
 
-    def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
+    def samples(self, config: Config, precision: str, about_data: dict[str, str | int] | None = None) -> None:
         """Log the numbers of training and validation samples, then lowest precisions, parallelism and the
         name of the configuration file.
 
         The lines of the samples have metadata for which the rules have no key: input library, precision, and
-        ``certificate``, name -> hash.
+        ``about_data``, which ``agreement.on_certificate`` returns.
         """
         library = input_library.chosen(config)
-        metadata: dict[str, Any] = {"input_library": library, "precision": precision, **(certificate or {})}
+        metadata: dict[str, Any] = {"input_library": library, "precision": precision, **(about_data or {})}
         epoch_samples = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
         target = {TARGET: config.run.target} if rules.OTHER_TARGET in config.labels else {}
         self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **epoch_samples, **target})

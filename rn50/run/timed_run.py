@@ -166,8 +166,8 @@ class TimedRun:
         # Open the data set. Its files are touched only now.
         self.watch.doing = "opening the data set"
         rank.open_data()
-        hashes = agreement.on_certificate(config, rank.communicator, self.display)  # None: no certificate
-        log.samples(config, rank.precision.name, hashes)
+        about_data = agreement.on_certificate(config, rank.communicator, self.display)
+        log.samples(config, rank.precision.name, about_data)
         epochs_trained = self.start.epoch
         if epochs_trained:
             rank.begin_after(epochs_trained, checkpoint.seed_after(self.seed, epochs_trained))

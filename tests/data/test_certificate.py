@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import cv2
@@ -26,10 +27,14 @@ from rn50.data.certification.audit import AuditedSplit, audit
 from rn50.data.certification.certify import certify
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.jpeg import damage_of, has_end, read_header
-from rn50.data.layout import CERTIFICATE, FILES
+from rn50.data.layout import CERTIFICATE, FILES, OPEN_ONLY
 from rn50.data.packing import packing_list
+from rn50.data.packing.pack import pack
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image
 from rn50.errors import UserError
+from rn50.launch import job
+from rn50.run import agreement
+from rn50.run.display import Display
 from tests.conftest import with_changes
 from tests.data.record_files import NUMBERS, Records, assert_found, flip, relabel
 from tests.support.image_tree import class_names
@@ -285,6 +290,30 @@ def test_a_run_takes_data_that_match(configured, data):
 def test_a_run_refuses_data_that_do_not_match(configured, field, value, says):
     with pytest.raises(UserError, match=f"{CERTIFICATE}: {says}"):
         certificate.check(with_changes(configured, data={field: value}))
+
+
+@pytest.mark.parametrize("lost", [(), (OPEN_ONLY,), (OPEN_ONLY, CERTIFICATE), (OPEN_ONLY, "pack.json")])
+def test_the_closed_division_refuses_images_that_were_resized(
+    configured, small_set, data, tmp_path, lost
+):
+    pack(small_set.parent / "source", tmp_path / "smaller", workers=1, short_side=36)
+    verdict = certify(tmp_path / "smaller")
+    assert verdict.certificate.content["short_side"] == verdict.checked.short_side == 36
+    assert "short_side" not in certificate.read(data).content
+    for name in lost:
+        (tmp_path / "smaller" / name).unlink()
+    open_division, closed = (
+        with_changes(configured, data={"folder": str(tmp_path / "smaller")}, run={"division": division})
+        for division in ("open", "closed"))
+    refusal = "smaller: holds resized images, and the closed division resizes no image before the clock; set "
+    with pytest.raises(UserError, match=refusal + "SUBMISSION_DIVISION=open, or DATADIR to images packed"):
+        certificate.check(closed)
+    if not lost:  # before the clock, while no file may be opened
+        with pytest.raises(UserError, match=refusal):
+            job.launch(closed)
+    assert (certificate.check(open_division) is None) == (CERTIFICATE in lost)
+    communicator = types.SimpleNamespace(rank=0, size=1, all_reduce=lambda array: array)
+    assert agreement.on_certificate(open_division, communicator, Display())["short_side"] == 36
 
 
 def test_a_run_refuses_files_that_changed(configured, data):

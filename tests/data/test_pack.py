@@ -5,6 +5,7 @@ Processes: one command shows that the verb packs.
 """
 
 import hashlib
+import io
 import json
 import os
 import resource
@@ -13,9 +14,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from rn50.data.layout import FILES, PACKED
+from rn50.data.jpeg import shrunk
+from rn50.data.layout import FILES, OPEN_ONLY, PACKED
 from rn50.data.packing import pack as packing
 from rn50.data.packing.imagenet_folder import scan
 from rn50.data.packing.pack import PARTIAL, order, pack
@@ -25,6 +29,7 @@ from rn50.data.recordio import MAGIC
 from rn50.errors import UserError
 from tests.data.record_files import contents, labelled, records, stop_at
 from tests.support.image_tree import class_names
+from tests.support.imagenet_like import turned
 
 pytestmark = pytest.mark.xdist_group("packing")
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +63,67 @@ def test_lists_say_where_every_record_came_from(tree, packed):
             assert entry == (header.label, hashlib.sha256(image).digest(), entry.path)
             assert (tree / name / entry.path).read_bytes() == image
     assert sorted(path.name for path in packed.iterdir()) == sorted((*FILES, *PACKED))
+
+
+def lanczos(length, pixels):
+    """Pillow's filter as a matrix (pixels, length) in float64: the windowed sinc of three lobes, wider by the
+    scale, centre on centre, its weights within the image made to sum to 1."""
+    scale = length / pixels
+    places = (np.arange(length) + 0.5 - (np.arange(pixels)[:, None] + 0.5) * scale) / scale
+    weights = np.where(abs(places) < 3, np.sinc(places) * np.sinc(places / 3), 0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def picture(mode, kind="JPEG", orientation=1):
+    """A smooth picture of 300x400 pixels, and its file."""
+    y, x = np.mgrid[:300, :400]
+    waves = [127 + 120 * np.sin(x / 31 + band) * np.cos(y / 23 - band) for band in range(len(mode))]
+    image = Image.fromarray(np.stack(waves, axis=2).squeeze().astype(np.uint8), mode)
+    file = io.BytesIO()
+    image.save(file, kind, **({"quality": 100, "subsampling": 0} if kind == "JPEG" else {}))
+    return image, turned(file.getvalue()) if orientation > 1 else file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "mode, kind, orientation", [("RGB", "JPEG", 1), ("RGB", "JPEG", 6), ("L", "JPEG", 1), ("RGB", "PNG", 1)])
+def test_a_smaller_image_is_the_same_picture(mode, kind, orientation):
+    whole, file = picture(mode, kind, orientation)
+    smaller = Image.open(io.BytesIO(shrunk(file, 120)))
+    assert (smaller.format, smaller.mode, smaller.size) == ("JPEG", mode, (160, 120))
+    assert smaller.getexif().get(0x0112, 1) == 1
+    wanted = np.einsum("ah,hw...,bw->ab...", lanczos(300, 120), np.asarray(whole, float), lanczos(400, 160))
+    assert abs(np.asarray(smaller, float) - wanted).mean() < 1.5
+    assert shrunk(file, 300) == file
+
+
+def test_a_pattern_too_fine_for_a_smaller_image_becomes_grey():
+    file = io.BytesIO()
+    Image.fromarray(np.indices((300, 400)).sum(0).astype(np.uint8) % 2 * 255).save(file, "PNG")
+    pixels = np.asarray(Image.open(io.BytesIO(shrunk(file.getvalue(), 110))), float)
+    assert abs(pixels[5:-5, 5:-5] - 127.5).max() < 6  # every third pixel would be black or white
+
+
+def test_only_larger_images_are_made_smaller(tree, packed, tmp_path):
+    pack(tree, tmp_path / "out", workers=2, short_side=36)
+    sizes = []
+    for name in ("train", "val"):
+        originals, listed = records(packed, name), read_list(tmp_path / "out", name)
+        for (header, image), original, entry in zip(
+            records(tmp_path / "out", name), originals, listed, strict=True
+        ):
+            assert header == original[0] and entry.sha256 == hashlib.sha256(image).digest()
+            sizes.append(Image.open(io.BytesIO(image)).size)
+            assert (image == original[1]) == (min(sizes[-1]) == 33)
+    assert set(sizes) == {(45, 36), (36, 45), (47, 33)}
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted((*FILES, *PACKED, OPEN_ONLY))
+    assert unpack(tmp_path / "out", tmp_path / "back") == (tmp_path / "back", 7, 63, 28)
+
+
+def test_an_image_that_cannot_be_made_smaller_is_named(copy, tmp_path):
+    path = min(copy.glob("train/*/*.JPEG"))
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.raises(UserError, match=rf"{path.name}: does not decode \(.*; extract its archive again"):
+        pack(copy, tmp_path / "out", workers=1, short_side=16)
 
 
 @pytest.fixture
@@ -231,7 +297,7 @@ def test_a_packing_that_is_there_is_left_alone(tree, packed):
     assert {path: path.stat().st_mtime_ns for path in packed.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["val.idx", "classes.txt", "train.tsv", "certificate.json"])
+@pytest.mark.parametrize("name", ["val.idx", "classes.txt", "train.tsv", "certificate.json", OPEN_ONLY])
 def test_data_of_somebody_else_are_refused(tree, tmp_path, name):
     (tmp_path / name).write_bytes(b"precious")
     with pytest.raises(UserError, match=f"{name}: is there already and was not packed from"):

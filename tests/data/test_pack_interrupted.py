@@ -41,6 +41,18 @@ def test_the_same_command_goes_on_after_ctrl_c(tree, packed, tmp_path, monkeypat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*FILES, *PACKED))
 
 
+def test_a_packing_of_smaller_images_goes_on_to_the_same_bytes(tree, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "CHUNK", 4)
+    for count in (32, 80):
+        with pytest.raises(KeyboardInterrupt):
+            pack(tree, tmp_path / "out", progress=stop_at(count), short_side=36)
+    began = []
+    pack(tree, tmp_path / "out", progress=lambda done, total: began.append(done), short_side=36)
+    assert began[:2] == [62, 63] and min(began[2:]) >= 79  # of each set the last record a second time
+    packing.pack(tree, tmp_path / "at_once", workers=2, short_side=36)
+    assert contents(tmp_path / "out") == contents(tmp_path / "at_once")
+
+
 @pytest.mark.parametrize("kind", ["rec", "idx", "tsv"])
 @pytest.mark.parametrize("lost", [7, *in_test_all(1, 50)])
 def test_the_ends_of_files_that_a_kill_left_are_not_trusted(tree, packed, tmp_path, monkeypatch, kind, lost):
@@ -76,18 +88,18 @@ def test_a_kill_between_two_renames_is_mended(tree, packed, tmp_path, monkeypatc
     assert contents(tmp_path) == contents(packed) and not (tmp_path / PARTIAL).exists()
 
 
-def test_other_images_or_another_seed_do_not_go_on(tree, copy, packed, tmp_path):
+def test_other_images_or_other_options_do_not_go_on(tree, copy, packed, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pack(tree, tmp_path / "out", progress=stop_at(32))
-    for source, seed in ((copy, 0), (tree, 1)):
+    for source, options in ((copy, {}), (tree, {"seed": 1}), (tree, {"short_side": 36})):
         with pytest.raises(
-            UserError, match="another seed was begun here; give that command again, or delete this folder"
+            UserError, match="other options was begun here; give that command again, or delete this folder"
         ):
-            pack(source, tmp_path / "out", seed=seed)
+            pack(source, tmp_path / "out", **options)
         with pytest.raises(
-            UserError, match=r"pack\.json: a packing of other images or another seed; choose another folder"
+            UserError, match=r"pack\.json: a packing of other images or with other options; choose another"
         ):
-            pack(source, packed, seed=seed)
+            pack(source, packed, **options)
 
 
 def test_after_another_start_of_the_machine_it_begins_afresh(tree, packed, tmp_path, monkeypatch):

@@ -110,6 +110,13 @@ def test_several_machines_want_infiniband_and_locked_memory(data, machine_, node
 def test_data(data):
     assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(
         f"{data} on ext4, 24 MiB of data, ")
+    (data / "pack.json").write_text('{"classes": 10, "train": 1, "val": 1, "short_side": 256}')
+    resized = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
+    assert resized.severity == FAILURE and resized.remedy.startswith("set SUBMISSION_DIVISION=open, or")
+    is_open = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"division": "open"})
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, is_open)}
+    assert found["DATADIR"].severity == OK
+    assert found["DATADIR"].found.endswith("free, shorter side 256: open division only")
     (data / "val.idx").unlink()
     missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
     assert missing.severity == FAILURE and "val.idx" in missing.found and "set DATADIR" in missing.remedy

@@ -135,6 +135,8 @@ BAD = {
         "tracked_stats contains the word eval_accuracy"),
     "label smoothing": (
         insert("Namespace(label_smoothing=0.2, lr=10.5)\n", "run_start"), "label smoothing is 0.2"),
+    "resized images": (
+        change("train_samples", metadata={"short_side": 256}), "were resized to a shorter side of 256"),
     # broken as a file
     "truncated": (lambda text: text[: len(text) * 2 // 3], "not an MLPerf record"),
     "cut after a line": (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.data import preflight
-from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, PACK_RECORD, PACKED
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, OPEN_ONLY, PACK_RECORD, PACKED
 from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """Return the part of the certificate that is saved in the JSON file beside a log."""
-        keys = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
+        keys = ("imagenet", "decoded", "classes", "train", "val", "short_side", "set_sha256")
         return {"sha256": self.sha256, **{key: self.content.get(key) for key in keys}}
 
 
@@ -52,6 +52,9 @@ class ExpectedData(NamedTuple):
     """File name -> {"bytes": size, "sha256": hash}; empty: no earlier record states them."""
     by: str
     """Origin of the expectation: the name of a file, such as "certificate.json", or "ImageNet"."""
+    short_side: int | None = None
+    """Pixels to which ``rn50 pack --short-side`` reduced the shorter side of larger images; None: as far as
+    that file tells, the images are unchanged."""
 
     @property
     def is_imagenet(self) -> bool:
@@ -75,7 +78,8 @@ def expected(folder: Path) -> ExpectedData:
             if any(type(count) is not int or count < 0 for count in counts):
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = counts
-            return ExpectedData(classes, train, val, _facts(folder / name, record), name)
+            facts, short_side = _facts(folder / name, record), record.get("short_side")
+            return ExpectedData(classes, train, val, files=facts, by=name, short_side=short_side)
     return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
@@ -105,7 +109,7 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
     be written, the certificate that is returned has no path, and the reason in ``not_kept``."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    present = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
+    present = (name for name in (*FILES, *PACKED, DEMO_RECORD, OPEN_ONLY) if (folder / name).exists())
     # "mkdir NEW && ln -s /data/imagenet/{train.rec,train.idx,val.rec,val.idx} NEW"
     links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(present)}}} NEW"
     remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
@@ -137,10 +141,12 @@ def read(folder: Path) -> Certificate | None:
 def check(config: Config) -> Certificate | None:
     """Return the certificate of the data that ``config`` names, or None if there is none.
 
-    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Only
-    the sizes of the files are compared, not their hashes, so that the check takes milliseconds.
+    Raises UserError if the certificate contradicts the configuration or the files, or reports faults, and if
+    the division is closed and the images were resized. Only the sizes of the files are compared, not their
+    hashes, so that the check takes milliseconds.
     """
     data, folder = config.data, Path(config.data.folder)
+    preflight.refuse_resized(config, expected(folder).short_side)
     certificate = read(folder)
     if certificate is None:
         return None

@@ -64,6 +64,9 @@ class Checked(NamedTuple):
     """SHA-256 of the output of `sha256sum train.rec train.idx val.rec val.idx`; null if there are faults."""
     faults: DataFindings
     remarks: DataFindings
+    short_side: int | None
+    """Pixels to which `rn50 pack --short-side` reduced the shorter side of larger images, so that the closed
+    division refuses the data; null, and missing in `certificate.json`: the images are unchanged."""
 
 
 class Certified(NamedTuple):
@@ -141,12 +144,15 @@ def certify(
             faults.add("changed", name, None, text, f"take it from another copy; {if_meant}")
     passed = not faults.counts
     is_imagenet = passed and expected.is_imagenet
-    expected_numbers = expected.classes, expected.train, expected.val
+    counts = expected.classes, expected.train, expected.val
     # The next certification expects these hashes, so they must not be those of data with faults.
     kept_facts = facts if passed else expected.files
     set_sha256 = certificate.set_sha256(facts) if passed else None
-    checked = Checked(passed, decode, is_imagenet, *expected_numbers, kept_facts, set_sha256, faults, remarks)
-    return Certified(checked, certificate.write(folder, as_json(checked)), expected)
+    pixels = expected.short_side
+    checked = Checked(passed, decode, is_imagenet, *counts, kept_facts, set_sha256, faults, remarks, pixels)
+    # Without ``short_side`` the certificate of unchanged images is that of earlier versions.
+    content = {name: value for name, value in as_json(checked).items() if name != "short_side" or value}
+    return Certified(checked, certificate.write(folder, content), expected)
 
 
 def _checked_lists(
@@ -265,6 +271,7 @@ def print_findings(verdict: Certified, console: Terminal) -> None:
             if count > KEPT:
                 console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
+    numbers += f", shorter side {checked.short_side}: open division only" if checked.short_side else ""
     if checked.passed:
         depth = "image decoded" if checked.decoded else "header read; --full decodes the images too"
         other_source = f"as {expected.by} says; not the benchmark's data set"

@@ -1,10 +1,11 @@
-"""Pack an image folder into RecordIO (``rn50 pack``). The bytes of the image files stay unchanged; a seed
-determines the order of the records.
+"""Pack an image folder into RecordIO (``rn50 pack``). The bytes of the image files stay unchanged, unless
+``short_side`` asks for smaller images; a seed determines the order of the records.
 
 This process divides the images into tasks of ``CHUNK`` images. Worker processes read and hash the images of a
 task and write their records into the .rec file; this process writes the index and the packing list. The sizes
 of the image files determine the byte offset of every record, so that several workers can write at the same
-time. The result is byte for byte the file that MXNet's ``MXIndexedRecordIO`` writes.
+time. The result is byte for byte the file that MXNet's ``MXIndexedRecordIO`` writes. The size of a smaller
+image is known only after its JPEG was made: workers then return their records, and this process writes them.
 
 The files are written in a hidden folder and moved to their final names at the end. A line of the index also
 records that its record was written. After Ctrl-C, a full disk or a kill, the same command continues behind
@@ -30,7 +31,7 @@ from rn50.data import jpeg, layout
 from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, ImageFolder, scan
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
-from rn50.data.workers import Processes, writing
+from rn50.data.workers import Processes, in_order, writing
 from rn50.errors import UserError
 from rn50.machine.sources import HERE
 from rn50.progress import Progress, silent
@@ -65,6 +66,8 @@ class _Task(NamedTuple):
     first: int
     """Key of the first record."""
     images: list[Image]
+    short_side: int | None
+    """Pixels to which the shorter side of a larger image is reduced; None: images stay unchanged."""
 
     @property
     def end(self) -> int:
@@ -94,22 +97,24 @@ def pack(
     truth: Path | None = None,
     workers: int | None = None,
     progress: Progress = silent,
+    short_side: int | None = None,
 ) -> packing_list.Packed:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, and write
     the lists that ``packing_list`` describes.
 
     ``truth`` is the list of the classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers``
     is the number of processes, by default one for each core that this process may use. Neither ``workers``
-    nor an interruption changes the files. ``progress(done, total)`` counts images.
+    nor an interruption changes the files. ``progress(done, total)`` counts images. With ``short_side``,
+    images whose shorter side has more pixels are replaced by what ``jpeg.shrunk`` makes of them.
 
-    Returns at once if ``folder`` already holds the packing of these images with this seed. Raises
-    ``UserError`` if the source does not have the ImageNet layout or holds a file that is not an image, if the
-    folder holds other data, and if the disk is full.
+    Returns at once if ``folder`` already holds the packing of these images with these options. Raises
+    ``UserError`` if the source does not have the ImageNet layout or holds a file that is not an image, if an
+    image that is to become smaller does not decode, if the folder holds other data, and if the disk is full.
     """
     listed = scan(source, truth)
     # ``listed.numbers`` are the numbers of classes, training images and validation images, by name.
     origin = {"source": str(source.resolve()), "seed": seed, "images": listed.fingerprint}
-    settings = {"format": FORMAT, **origin, **listed.numbers}
+    settings = {"format": FORMAT, "short_side": short_side, **origin, **listed.numbers}
     partial = folder / PARTIAL
     packed = packing_list.Packed(folder, **listed.numbers)
     least_memory = "the same command goes on where it stopped, --workers 1 with the least memory"
@@ -119,14 +124,16 @@ def pack(
             return packed
         # With pack.json in the hidden folder, all files are written and only have to be moved.
         if packing_list.read_json(partial / layout.PACK_RECORD) is None:
-            began_ns = _begin(folder, settings)
-            _check_space(folder, listed)
-            _pack_splits(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
-            _write_class_list_and_record(partial, listed, dict(settings, began_ns=began_ns))
+            settings["began_ns"] = _begin(folder, settings)
+            # A JPEG that was made smaller has fewer bytes than a square of that side has pixels.
+            _check_space(folder, listed, short_side**2 if short_side else LARGEST_BYTES)
+            _pack_splits(partial, listed, settings, workers or len(os.sched_getaffinity(0)), progress)
+            _write_lists_and_record(partial, listed, settings)
         # A certificate in the folder is that of an earlier data set.
         (folder / layout.CERTIFICATE).unlink(missing_ok=True)
-        # pack.json is moved last, because its presence means that all other files are in place.
-        for name in (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
+        # The mark is moved before any record. pack.json is moved last, because its presence means that all
+        # other files are in place.
+        for name in (layout.OPEN_ONLY, *layout.FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
         shutil.rmtree(partial)
@@ -142,11 +149,12 @@ def _is_packed(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> b
     record = packing_list.read_json(folder / layout.PACK_RECORD)
     # It is there if a whole packing was interrupted while its files were moved to their final names.
     record_being_moved = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
-    written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE)
+    written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE, layout.OPEN_ONLY)
     present = [name for name in written if (folder / name).exists()]
     for packing in filter(None, (record, record_being_moved)):
+        packing.setdefault("short_side", None)  # earlier versions did not know it
         if type(packing.get("began_ns")) is not int or not settings.items() <= packing.items():
-            problem = "a packing of other images or another seed"
+            problem = "a packing of other images or with other options"
             raise UserError(folder / layout.PACK_RECORD, problem, "choose another folder, or delete this one")
         all_images = itertools.chain.from_iterable(listed.images.values())
         _refuse_changed(all_images, packing["began_ns"], listed.folder, folder)
@@ -183,7 +191,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        problem = "a packing of other images or another seed was begun here"
+        problem = "a packing of other images or with other options was begun here"
         raise UserError(partial, problem, "give that command again, or delete this folder")
     if journal is not None and journal.get("boot") == _boot_id() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
@@ -195,10 +203,12 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     return began_ns
 
 
-def _check_space(folder: Path, listed: ImageFolder) -> None:
-    """Raise UserError if the disk has too little space for the rest of the packing."""
+def _check_space(folder: Path, listed: ImageFolder, largest: int) -> None:
+    """Raise UserError if the disk has too little space for the rest of the packing, whose images have at most
+    ``largest`` bytes."""
+    images = [min(image.bytes, largest) for split in listed.images.values() for image in split]
     written = sum(path.stat().st_size for path in (folder / PARTIAL).iterdir())
-    needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
+    needed = sum(images) + OVERHEAD_BYTES * len(images) - written
     free = shutil.disk_usage(folder).free
     if free < needed:
         problem = f"{needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free"
@@ -206,29 +216,30 @@ def _check_space(folder: Path, listed: ImageFolder) -> None:
 
 
 def _pack_splits(
-    partial: Path, listed: ImageFolder, seed: int, began_ns: int, workers: int, progress: Progress
+    partial: Path, listed: ImageFolder, settings: dict[str, Any], workers: int, progress: Progress
 ) -> None:
     """Write the records, indices and packing lists of both splits into the hidden folder ``partial``, behind
-    the records that an interrupted packing left there."""
-    total = sum(map(len, listed.images.values()))
+    the records that an interrupted packing left there. ``settings`` are those of pack.json."""
+    total, short_side = sum(map(len, listed.images.values())), settings["short_side"]
+    write_in_order = _shrunk_in_order if short_side else _in_order
     images_before = 0  # images of the splits before this one
     with Processes(workers) as processes:
         for name, images in listed.images.items():
-            image_of_record = order(len(images), seed, name).tolist()
+            image_of_record = order(len(images), settings["seed"], name).tolist()
             done, end_of_done = _resume(partial, name)
             packed_images = (images[index] for index in image_of_record[:done])
-            _refuse_changed(packed_images, began_ns, listed.folder, partial)
+            _refuse_changed(packed_images, settings["began_ns"], listed.folder, partial)
             progress(images_before + done, total)
             rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
             unpacked = [images[index] for index in image_of_record[done:]]
-            rest = _Task(str(rec), end_of_done, str(listed.folder / name), done, unpacked)
-            # ``records`` makes the .rec file and syncs it at the end; the worker processes write into it.
+            rest = _Task(str(rec), end_of_done, str(listed.folder / name), done, unpacked, short_side)
+            # ``records`` makes the .rec file and syncs it at the end; the tasks write into it.
             with (
                 rec.open("ab") as records,
                 idx.open("a", encoding="ascii", newline="\n") as index_file,
                 tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv_file,
             ):
-                for task, written in _in_order(processes, 2 * workers, rest):
+                for task, written in write_in_order(processes, 2 * workers, rest):
                     index_lines, tsv_lines = [], []
                     # A record may be longer than assumed, so the offsets come from the sizes written.
                     offset = task.offset
@@ -295,15 +306,40 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
         yield task, written
 
 
+def _shrunk_in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_Task, _Written]]:
+    """Do as ``_in_order`` for images that are made smaller: the processes return records, which this process
+    writes."""
+    starts = range(0, len(rest.images), CHUNK)
+    tasks = [rest._replace(first=rest.first + i, images=rest.images[i : i + CHUNK]) for i in starts]
+    futures = (processes.submit(_record_list, task) for task in tasks)
+    with open(rest.rec, "r+b") as rec:
+        rec.seek(rest.offset)
+        for task, records in zip(tasks, in_order(futures, ahead), strict=True):
+            offset = rec.tell()
+            rec.writelines(record for record, _ in records)
+            rec.flush()
+            yield task._replace(offset=offset), [(len(record), sha256) for record, sha256 in records]
+
+
+def _records(task: _Task) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each record of a task, and the SHA-256 of its image."""
+    for key, image in enumerate(task.images, task.first):
+        content = _read(f"{task.folder}/{image.path}", image.bytes, task.short_side)
+        yield encode_image(key, image.label, content), hashlib.sha256(content).digest()
+
+
+def _record_list(task: _Task) -> list[tuple[bytes, bytes]]:
+    """Return what ``_records`` yields, which a process cannot send to another as a generator."""
+    return list(_records(task))
+
+
 def _write_records(task: _Task) -> _Written:
     """Write the records of a task into its .rec file."""
     written: _Written = []
     offset = task.offset
     with open(task.rec, "r+b", buffering=0) as rec:
-        for key, image in enumerate(task.images, task.first):
-            content = _read(f"{task.folder}/{image.path}", image.bytes)
-            record = encode_image(key, image.label, content)
-            written.append((len(record), hashlib.sha256(content).digest()))
+        for record, sha256 in _records(task):
+            written.append((len(record), sha256))
             remaining = memoryview(record)
             while remaining:  # a call of os.pwrite may write only a part
                 count = os.pwrite(rec.fileno(), remaining, offset)
@@ -311,8 +347,9 @@ def _write_records(task: _Task) -> _Written:
     return written
 
 
-def _read(path: str, size: int) -> bytes:
-    """Return the content of an image file, which had ``size`` bytes when the folder was listed.
+def _read(path: str, size: int, short_side: int | None) -> bytes:
+    """Return the content of an image file, which had ``size`` bytes when the folder was listed, or the
+    smaller image for ``short_side``.
 
     Raises UserError if the file is too large, cannot be read, has another size by now, or is not an image.
     """
@@ -326,13 +363,19 @@ def _read(path: str, size: int) -> bytes:
         raise UserError(path, "changed while it was packed", remedy)
     if fault := jpeg.read_header(content).fault:
         raise UserError(path, f"is {fault}", again)
-    return content
+    try:
+        return jpeg.shrunk(content, short_side) if short_side else content
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+        raise UserError(path, f"does not decode ({error})", again) from error
 
 
-def _write_class_list_and_record(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
-    """Write the class list, and last pack.json: its presence means that the hidden folder holds all files."""
+def _write_lists_and_record(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
+    """Write the class list, the mark of smaller images, and last pack.json: its presence means that the
+    hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
+    if settings["short_side"]:
+        (partial / layout.OPEN_ONLY).touch()
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
     record = json.dumps(dict(settings, rn50=rn50.__version__, lists=lists), indent=1) + "\n"
     files.write(partial / layout.PACK_RECORD, record, files.ANY, GO_ON)

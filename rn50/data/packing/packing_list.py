@@ -3,8 +3,9 @@ unpack``.
 
 ``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv``, the packing lists,
 have a line for each record, in the order of the index, with four columns: key, label, SHA-256 of the image
-file, path of the image file in the source folder. ``pack.json`` holds the settings of the packing and the
-SHA-256 of the three other files.
+file, path of the image file in the source folder. Where ``rn50 pack`` made an image smaller, the SHA-256 is
+that of the smaller one. ``pack.json`` holds the settings of the packing and the SHA-256 of the three other
+files.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ class Entry(NamedTuple):
 
     label: int
     sha256: bytes
-    """SHA-256 of the image file."""
+    """SHA-256 of the image in the record: of the image file, or of the smaller image made of it."""
     path: str
     """Path below ``train`` or ``val``: <class>/<file>, or <file> if the validation set had no class
     folders."""

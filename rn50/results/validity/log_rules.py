@@ -98,7 +98,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from accuracies(run)
     # A run with a label is not of the benchmark, as a run on another data set.
     benchmark_rules = () if run.label else (_samples, _cadence)
-    for rule in (_format, _types, _repeated, _values, _momentum, _caches, _words, *benchmark_rules):
+    for rule in (_format, _types, _repeated, _values, _momentum, _caches, _resized, _words, *benchmark_rules):
         yield from rule(run.log)
 
 
@@ -298,6 +298,15 @@ def _label_smoothing(run: Run) -> Iterator[Finding]:
     if not SMOOTHING.allows(value) and log.division != "open":
         message = f"label smoothing is {excerpt(json.dumps(value))}"
         yield finding(log, line, "label smoothing is 0 or 0.1", message, SMOOTHING.remedy)
+
+
+def _resized(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on images that were resized before the clock in the closed division."""
+    event = log.first("train_samples")
+    if event and (pixels := event.metadata.get("short_side")) and log.division != "open":
+        message = f"images were resized to a shorter side of {excerpt(json.dumps(pixels))}"
+        remedy = "run with SUBMISSION_DIVISION=open, or on images packed without --short-side"
+        yield finding(log, event.line, rules.UNRESIZED, message, remedy)
 
 
 def _words(log: ResultLog) -> Iterator[Finding]:
