@@ -23,8 +23,8 @@ from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
 
 ALIKE = 0.03
-"""Relative error of predicted minutes (docs/measurements.md). Of batch sizes whose predicted minutes differ
-by less than that from the fewest, ``of_plan`` takes the one with the most published runs."""
+"""Relative error of predicted minutes (docs/measurements.md). Of batch sizes whose predicted minutes exceed
+the fewest by at most this part, ``of_plan`` takes the one with the most published runs."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def _batch(total: int, name: str, data: Data, devices: Devices, precision: str) 
     """Return BATCHSIZE and the reason for it: the images of a rank that make up the global batch size
     ``total`` of the source ``name``, or as many as fit the memory if that is fewer."""
     largest = choices.fitting(devices, precision, data)
-    exact = max(1, round(total / devices.ranks))
-    batch = exact if largest is None else min(exact, largest)
+    ideal = max(1, round(total / devices.ranks))
+    batch = ideal if largest is None else min(ideal, largest)
     if batch * devices.ranks == total:
         return Choice(str(batch), f"as {name}")
-    if batch < exact:
+    if batch < ideal:
         return Choice(str(batch), f"{total} in {name}; no more fit {devices.room}")
     return Choice(str(batch), f"{total} in {name}, which {devices.ranks} ranks do not divide")
 
@@ -135,6 +135,7 @@ def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits)
         if gpu.used_by_others:
             used = f"{gpu.used_by_others}, which the batch size leaves to others"
             yield f"{used}: nvidia-smi names the processes"
+    # ``traits.cuda`` is 0 if the framework has no CUDA: it then needs no driver.
     for driver in sorted({gpu.driver for gpu in machine.gpus} if traits.cuda else ()):
         oldest = OLDEST_DRIVER[traits.cuda]
         if newer(oldest, driver):

@@ -18,7 +18,7 @@ class DataFinding(NamedTuple):
     text: str
     """Text of the finding."""
     remedy: str
-    """Action that mends it; empty: none is known."""
+    """Action that mends it; empty: none."""
 
     def __str__(self) -> str:
         where = self.file if self.record is None else f"{self.file}: record {self.record}"
