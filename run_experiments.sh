@@ -43,6 +43,9 @@ clear_caches() {
   fi
 }
 
+# rn50 run --against makes one part of a campaign at a time: "examine", before the first run; the run of a number; "end".
+part=${RN50_PART:-}
+
 end_on_ctrl_c
 files=() kept=() asked=''
 for ((run = 0; run < runs; run++)); do
@@ -51,21 +54,26 @@ for ((run = 0; run < runs; run++)); do
   [ ! -e "$result" ] || kept+=("$result")
 done
 # Refuse weights, power logs or curves that are asked of every run, where a kept one has none.
-((${#kept[@]} == 0)) || "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
+if [ "${part:-examine}" = examine ] && ((${#kept[@]} > 0)); then
+  "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
+fi
 for ((run = 0; run < runs; run++)); do
+  [ "${part:-examine}" = examine ] || [ "$part" = "$run" ] || continue
   result="${files[run]}"
   if [ -e "$result" ]; then
     plain "run $((run + 1)) of $runs: kept, $result is there"
     continue
   fi
-  if [ -z "${examined:-}" ]; then # before the first run only, and not where there is nothing left to run
+  # Before the first run only, and not where there is nothing left to run.
+  if [ -z "${examined:-}" ] && [ "$part" != "$run" ]; then
     RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
-    echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
+    plain "${part:+$system: }$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
     "${one[@]}" "$python" -m rn50 summary "$result" --system "$system" --expected || exit
     examined=1
   fi
+  [ "$part" != examine ] || exit 0
   plain "run $((run + 1)) of $runs -> $result"
   began=$SECONDS
   trap 'say_stopped; exit 130' INT # clearing caches can take seconds, and says nothing
@@ -103,4 +111,4 @@ for ((run = 0; run < runs; run++)); do
   fi
 done
 
-"${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"
+[ "${part:-end}" != end ] || "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"

@@ -1,6 +1,6 @@
-"""Group values by key: a helper that all rooms share."""
+"""Group values by key, and compare two dictionaries: helpers that all rooms share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 Key = TypeVar("Key")
@@ -14,3 +14,10 @@ def gathered(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         by_key.setdefault(key, []).append(value)
     return by_key
+
+
+def differing(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, value of ``first``, value of ``second``) where the values differ; "-" for no value."""
+    for name in {**first, **second}:
+        if first.get(name) != second.get(name):
+            yield name, first.get(name, "-"), second.get(name, "-")

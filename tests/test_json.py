@@ -18,7 +18,7 @@ from tests.support import documented, image_tree
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
 OTHERS = {
     *("rate", "comparison", "borrow --suggest", "plan --curve"),
-    *("rcp --passes", "score --against")}
+    *("rcp --passes", "run --against", "score --against")}
 """Types, and what a verb prints with an option."""
 
 

@@ -85,7 +85,7 @@ def _as_set(typed: Sequence[str]) -> str:
         option, equals, value = argument.removeprefix("--").partition("=")
         is_setting = bool(equals) or argument.startswith("--")
         name = names.get(re.sub("[-_]", "", option).lower())
-        if is_setting and name and name not in RUNS_OWN_NAMES and before != "--set":
+        if is_setting and name and name not in RUNS_OWN_NAMES and before not in ("--set", "--against"):
             return f"write --set {name}={value if equals else after}"
     return ""
 
@@ -355,6 +355,16 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument ``config`` and the option ``--set`` to a verb."""
     help_ = "A value in place of CONFIG's; may be given several times."
     return config(option("--set", help_, "values", multiple=True, metavar="NAME=VALUE")(command))
+
+
+against = option(
+    "--against",
+    "A configuration, or a value NAME=VALUE in place of CONFIG's, to alternate with; may be given several "
+    "times, and --set counts for both.",
+    multiple=True,
+    metavar="CONFIG|NAME=VALUE",
+)
+"""Option of verbs that measure two configurations in turn."""
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

@@ -2,6 +2,7 @@
 scripts and by other verbs: ``run_experiments.sh`` calls ``summary``, ``run_and_time.sh`` calls ``launch``,
 which starts ``train`` as every rank."""
 
+import contextlib
 import pathlib
 import sys
 
@@ -113,6 +114,7 @@ def config_new(
 
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
 @group.config_with_values
+@group.against
 @_runs
 @group.output("Folder of the results [default: results/CONFIG].", "results")
 @option(
@@ -133,10 +135,11 @@ def config_new(
     type=click.Path(path_type=pathlib.Path, file_okay=False),
     metavar="DIR",
 )
-@group.as_json("rn50.results.scoreboard.Scores")
+@group.as_json("rn50.results.scoreboard.Scores", **{"--against": "rn50.launch.campaign.turns.Turns"})
 def run_campaign(
     name: str | None,
     values: tuple[str, ...],
+    against: tuple[str, ...],
     runs: int,
     results: pathlib.Path | None,
     save_weights: str | None,
@@ -151,10 +154,13 @@ def run_campaign(
     checkpoint; so the same command resumes. Runs of another configuration end it. --json prints the score at
     the end, in the form of rn50 score.
 
+    With --against the runs of two configurations alternate, and their comparison is the end, also pair by
+    pair. Each has a folder of its own: results/CONFIG, or one below that of --output.
+
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
     from rn50.doctor.doctor import show_brief, unchosen
-    from rn50.launch.campaign import watch
+    from rn50.launch.campaign import turns, watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
     from rn50.settings import document, named
@@ -168,13 +174,27 @@ def run_campaign(
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
     choice = named.Choice(document.find(name), values)
-    with named.file_in(results or process.environment().get("RESULTS"), choice) as (file, folder):
-        if values:  # warn if --set changes the batch size and not the learning rate, which depends on it
-            show_brief(unchosen(choice.config))
-        status = watch.make_missing(file, folder, runs, as_json, **variables)
+    choices = [choice, named.against(choice, against)] if against else [choice]
+    into = results or process.environment().get("RESULTS")
+    sides = []
+    with contextlib.ExitStack() as stack:
+        for chosen in choices:
+            below = pathlib.Path(into, chosen.system) if into and against else into
+            sides.append(turns.Side(*stack.enter_context(named.file_in(below, chosen))))
+            # Warn if --set changes the batch size and not the learning rate, which depends on it.
+            if chosen.values:
+                show_brief(unchosen(chosen.config))
+        if against:
+            status = turns.make_missing(sides, runs, as_json, variables)
+        else:
+            status = watch.make_missing(*sides[0], runs, as_json, variables)
     # With any other status the campaign ended before its runs were checked and scored.
-    if as_json and status in (Status.SUCCESS, Status.FAULT):
-        print_json(scoreboard.Scores(score.score([folder])))
+    if status in (Status.SUCCESS, Status.FAULT):
+        if against:
+            compared = turns.compared(sides)
+            print_json(compared) if as_json else turns.show(compared, Terminal())
+        elif as_json:
+            print_json(scoreboard.Scores(score.score([sides[0].folder])))
     sys.exit(status)
 
 

@@ -6,6 +6,7 @@ result show a difference.
 """
 
 import hashlib
+import itertools
 import math
 import os
 import pathlib
@@ -19,12 +20,12 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
-from rn50.gathered import gathered
+from rn50.gathered import differing, gathered
 from rn50.printed import Minutes
 from rn50.results import published, recipe, score, sidecar, significance, timing, tree
 from rn50.results.published import PublishedResult
 from rn50.results.run import Run
-from rn50.results.score import SystemScore
+from rn50.results.score import RunScore, SystemScore
 from rn50.results.significance import CONFIDENCE
 from rn50.results.validity.result_rules import COMPUTES, NOT_VALID
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLE_OF
@@ -274,21 +275,25 @@ class _Result:
             self.samples["minutes"] = [minutes for epochs, minutes in times if epochs and minutes]
             return  # ``data`` and ``targets`` stay those of the benchmark
         logs = [run.log for run in source.runs]
-        rates = [timing.training_rate([log]) for log in logs]
         converged = [run for run in source.runs if run.converged]
-        self.samples = {
-            "epochs": [run.epochs for run in converged if run.epochs is not None],
-            "minutes": [run.minutes for run in converged if run.minutes is not None],
-            "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
-            "images_per_second": [rate for rate in rates if rate],
-            "accuracy": [run.accuracy for run in source.runs if run.accuracy is not None],
-        }
+        by_run = (measured(run).items() for run in source.runs)
+        self.samples = {quantity: [] for quantity in QUANTITIES} | gathered(itertools.chain(*by_run))
         self.runs, self.label, self.refusal = source.runs, source.label, source.refusal
         self.logged = _merged(_logged, source.runs) | _machine_of(source)
         self.number, self.missed = len(logs), len(logs) - len(converged)
         self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
         self.targets = {log.target for log in logs}
         self.hashes = sorted(files.sha256(log.path) for log in logs)
+
+
+def measured(run: RunScore) -> dict[str, float]:
+    """Return the quantities of ``QUANTITIES`` that a run has, by name. Only a run that converged has epochs,
+    minutes and kilojoules."""
+    values = {"accuracy": run.accuracy, "images_per_second": timing.training_rate([run.log]) or None}
+    if run.converged:
+        energy = run.energy.kilojoules if run.energy else None
+        values |= {"epochs": run.epochs, "minutes": run.minutes, "kilojoules": energy}
+    return {quantity: value for quantity, value in values.items() if value is not None}
 
 
 def _common_quantities(first: _Result, second: _Result) -> list[str]:
@@ -422,9 +427,9 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
     result and ``b`` of another. Settings come from the logs, and from the sidecar files if both results have
     some. A logged setting that is also a saved variable is yielded once, under the variable's name."""
     saved = [_merged(_saved, runs) for runs in (a, b)]
-    saved_settings = list(_differing(*saved)) if all(saved) else []
+    saved_settings = list(differing(*saved)) if all(saved) else []
     variables = {name for name, _, _ in saved_settings}
-    for setting in _differing(_merged(_logged, a), _merged(_logged, b)):
+    for setting in differing(_merged(_logged, a), _merged(_logged, b)):
         if _VARIABLE_OF_LOGGED.get(setting[0]) not in variables:
             yield setting
     yield from saved_settings
@@ -435,20 +440,13 @@ def _settings(first: _Result, second: _Result) -> Iterator[tuple[str, str, str]]
     that only one of the two results has."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
-    return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
+    return (setting for setting in differing(first.logged, second.logged) if "-" not in setting)
 
 
 def _merged(settings_of: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
     """Return the settings of all runs by name. Where runs have different values, the values are joined."""
     by_name = gathered(setting for settings in map(settings_of, runs) for setting in settings.items())
     return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
-
-
-def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value of ``first``, value of ``second``) where the values differ; "-" for no value."""
-    for name in {**first, **second}:
-        if first.get(name) != second.get(name):
-            yield name, first.get(name, "-"), second.get(name, "-")
 
 
 def _logged(run: Run) -> dict[str, str]:

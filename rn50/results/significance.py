@@ -22,6 +22,9 @@ from typing import Any
 Interval = tuple[float | None, float | None]
 CONFIDENCE = 0.95
 """Confidence level of an interval that stands alone; a difference is shown if its p is below 1 - this."""
+LEAST_PAIRS = 6
+"""Fewest pairs whose p can be below 1 - CONFIDENCE: all of them differ in one direction by chance in one of
+32 cases. Of five pairs it is one of 16."""
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -38,10 +41,13 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = C
     return float(low), float(high)
 
 
-def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
+def permutation_p(a: Sequence[float], b: Sequence[float], paired: bool = False) -> float:
     """Return the two-sided p-value of the difference of means over all divisions of the runs into two groups,
     or over 9,999 random divisions if there are more. Return 1 if one result has fewer than two runs, which
-    show nothing."""
+    show nothing.
+
+    If ``paired``, the n-th run of ``a`` and that of ``b`` are a pair, and the divisions are those that swap
+    the two runs of some pairs: for n pairs 2 to the power of n."""
     import numpy as np
     from scipy import stats
 
@@ -51,7 +57,11 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
     def mean_difference(x: Any, y: Any, axis: int) -> Any:
         return np.mean(x, axis=axis) - np.mean(y, axis=axis)
 
-    return float(stats.permutation_test((a, b), mean_difference, vectorized=True, random_state=0).pvalue)
+    kind = "samples" if paired else "independent"
+    test = stats.permutation_test(
+        (a, b), mean_difference, permutation_type=kind, vectorized=True, random_state=0
+    )
+    return float(test.pvalue)
 
 
 def lowest_p(a: int, b: int) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rn50 import files, process
 from rn50.errors import UserError, did_you_mean, excerpt
+from rn50.gathered import differing
 from rn50.settings import header
 from rn50.settings.config import Config, from_environment, of_document
 from rn50.settings.document import Document, absolute_paths, find, source, system_of, systems
@@ -113,6 +114,40 @@ def of_scripts(environ: Mapping[str, str]) -> Config:
     return from_environment(environ, Document(Path(file)) if file and os.path.exists(file) else None)
 
 
+def differences(first: Config, second: Config) -> Iterator[tuple[str, str, str]]:
+    """Yield (variable, value of ``first``, value of ``second``) of each value that differs, also of variables
+    of libraries. Names of the system, and values that differ from run to run, are left out."""
+    values = []
+    for config in (first, second):
+        passed = {name: text for name, text in config.environment.items() if is_passed_through(name)}
+        values.append({**config.as_environment(), **passed})
+    names = {*RUNS_OWN_NAMES, "DGXSYSTEM", _PLATFORM}
+    return (difference for difference in differing(*values) if difference[0] not in names)
+
+
+def against(first: Choice, words: Sequence[str]) -> Choice:
+    """Return the configuration that the option ``--against`` describes. ``words`` are a configuration, by
+    default that of ``first``, and values NAME=VALUE, which come after the ``values`` of ``first``.
+
+    Raises UserError if there are two configurations, or no value differs from ``first``.
+    """
+    values = [word for word in words if re.match(r"\w+=", word)]
+    for word in values:
+        _pair(word, "--against")
+    option, names = f"--against {excerpt(' '.join(words))}", [word for word in words if word not in values]
+    if len(names) > 1:
+        raise UserError(option, "two configurations", "name one, and values as NAME=VALUE")
+    document = find(names[0]) if names else first.document
+    # The values of --set are those of both.
+    second = dataclasses.replace(first, document=document, values=(*first.values, *values))
+    if not any(differences(first.config, second.config)):
+        remedy = "name another configuration, or a value that differs: --against LR=1"
+        raise UserError(option, f"has every value that {first.system} has", remedy)
+    if second.system == first.system:
+        raise UserError(option, f"a file that is called {first.system} too", "give it another name")
+    return second
+
+
 def _value(name: str, environ: Mapping[str, str]) -> Any:
     """Return the parsed value that a variable has in an environment, or its text if rn50 does not read it or
     cannot parse it."""
@@ -124,19 +159,19 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     return environ.get(name)
 
 
-def _pair(word: str) -> tuple[str, str]:
-    """Return name and value of the option ``--set word``. Raises UserError if --set cannot set the
+def _pair(word: str, option: str = "--set") -> tuple[str, str]:
+    """Return name and value of ``word``, the value of ``option``. Raises UserError if no option can set the
     variable."""
     name, equals, value = word.partition("=")
     word = excerpt(word)
     if not equals or not value.isprintable():
-        raise UserError(f"--set {word}", "no NAME=VALUE", "write --set LR=1")
+        raise UserError(f"{option} {word}", "no NAME=VALUE", f"write {option} LR=1")
     if name in RUNS_OWN_NAMES:
         problem = "no part of a configuration, because the runs of one result may differ in it"
-        raise UserError(f"--set {word}", problem, f"put it in front of the command: {word} rn50 ...")
+        raise UserError(f"{option} {word}", problem, f"put it in front of the command: {word} rn50 ...")
     if name not in KNOWN_NAMES and not is_passed_through(name):
         meant = did_you_mean(name, KNOWN_NAMES) or "rn50 config show lists all"
-        raise UserError(f"--set {word}", "no such variable", meant)
+        raise UserError(f"{option} {word}", "no such variable", meant)
     refuse_impossible(name, value)
     return name, value
 

@@ -83,6 +83,40 @@ def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
     assert not list(tmp_path.rglob("P"))
 
 
+@pytest.mark.parametrize("values, words, system, differing", [
+    ([], ["LR=1"], "DEMO_CPU+LR=1", [("LR", "3.0", "1.0")]),
+    (["LR=2", "MOM=0.8"], ["LR=1"], "DEMO_CPU+LR=1+MOM=0.8", [("LR", "2.0", "1.0")]),
+    ([], ["DEMO_CPU_PYTORCH"], "DEMO_CPU_PYTORCH", [("FRAMEWORK", "mxnet", "pytorch")]),
+    (["LR=2"], ["DEMO_CPU_PYTORCH", "MOM=0.8"], "DEMO_CPU_PYTORCH+LR=2+MOM=0.8",
+     [("FRAMEWORK", "mxnet", "pytorch"), ("MOM", "0.9", "0.8")]),
+    ([], ["NCCL_ALGO=Ring"], "DEMO_CPU+NCCL_ALGO=Ring", [("NCCL_ALGO", "-", "Ring")]),
+])  # fmt: skip
+def test_the_other_side_has_the_values_of_set_and_its_own(values, words, system, differing):
+    first = Choice(document.find(DEMO), values)
+    second = named.against(first, words)
+    assert second.system == system
+    found = sorted(named.differences(first.config, second.config))
+    assert found == differing
+
+
+@pytest.mark.parametrize("words, says", [
+    (["DEMO_CPU"], "--against DEMO_CPU: has every value that DEMO_CPU has; name another"),
+    (["LR=3"], "--against LR=3: has every value that DEMO_CPU has"),
+    (["DEMO_CPU_PYTORCH", "DEMO_CPU_PADDLE"], "two configurations; name one"),
+    (["LRR=1"], "--against LRR=1: no such variable; did you mean LR?"),
+    (["SEED=1"], "--against SEED=1: no part of a configuration"),
+    (["DEMO_CPV"], "DEMO_CPV: no such file, and no system of configs/; did you mean DEMO_CPU?"),
+    (["config_DEMO_CPU.sh"], "--against config_DEMO_CPU.sh: a file that is called DEMO_CPU too; give it"),
+])  # fmt: skip
+def test_what_is_no_other_side(tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    text = document.file_of(DEMO).read_text()
+    (tmp_path / "config_DEMO_CPU.sh").write_text(text.replace("LR=3.0", "LR=1"))
+    with pytest.raises(UserError) as refused:
+        named.against(Choice(document.find(DEMO)), words)
+    assert says in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "end, values, lost",
     [("readonly LR", ["LR=1.5"], "LR"), ("return", ["LR=1.5", "MOM=0.8"], "LR MOM"),

@@ -91,6 +91,8 @@ class Campaign:
     """Value of TARGET: an accuracy, or none."""
     evaluated: tuple[int, ...] = ()
     """Epochs after which a run may end; empty before a run has begun."""
+    others_s: float | None = 0.0
+    """Seconds probably left of a campaign whose runs are made in turn with these; None: not known."""
 
     @property
     def current(self) -> RunState | None:
@@ -140,7 +142,8 @@ class Campaign:
         minutes = [run.minutes for run in self.ended if run.minutes]
         of_each = statistics.mean(minutes) * 60 if minutes else self.last_epoch * times[0]
         others = sum(run.state in (WAITING, STOPPED) for run in self.runs)  # a stopped run is made again
-        return SecondsLeft(of_run, of_run + of_each * others)
+        of_all = None if self.others_s is None else of_run + of_each * others + self.others_s
+        return SecondsLeft(of_run, of_all)
 
 
 # What ``--json`` prints of a campaign.

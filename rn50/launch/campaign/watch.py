@@ -8,6 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from rich.console import RenderableType
 from rich.live import Live
@@ -53,18 +56,26 @@ def watch(results: pathlib.Path, runs: int) -> None:
 
 
 def make_missing(
-    config_file: pathlib.Path, results: pathlib.Path, runs: int, as_json: bool = False, **variables: str
+    config_file: pathlib.Path,
+    results: pathlib.Path,
+    runs: int,
+    as_json: bool = False,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    other: pathlib.Path | None = None,
 ) -> int:
     """Complete a campaign: call ``run_experiments.sh``, which makes the runs that are missing among ``runs``
     runs in the folder ``results``. ``variables`` are environment variables for it. Return its exit status,
     128 + n if signal n ended it.
+
+    ``other`` is the folder of another campaign whose runs are made in turn with these: the time that is left
+    counts them too.
 
     On a terminal show a live view below the lines that the script prints; elsewhere let it print its lines
     alone. With ``as_json`` they go to standard error.
     """
     # In a checkout without .venv the scripts take python3 from the PATH: let it be this process's Python.
     path = f"{os.path.dirname(sys.executable)}:{environment().get('PATH', os.defpath)}"
-    variables |= {"CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
+    variables = {**variables, "CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
     environ = {**environment(), **variables, "NEXP": str(runs), "PATH": path}
     stdout: int | None = 2 if as_json else None  # 2: standard error; None: as this process
     stderr: int | None = None
@@ -76,12 +87,14 @@ def make_missing(
     child = subprocess.Popen([str(SCRIPT)], env=environ, stdout=stdout, stderr=stderr, preexec_fn=prepare)
     with _signals_passed_on(child):
         if is_shown:
-            _show(child, results, runs)
+            _show(child, results, runs, other)
         status = child.wait()
     return 128 - status if status < 0 else status
 
 
-def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) -> None:
+def _show(
+    child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int, other: pathlib.Path | None
+) -> None:
     """Show the view until ``child`` ends its output. The lines that ``child`` prints stay above the view."""
     console = Terminal()
     progress: EpochProgress | None = None
@@ -90,6 +103,8 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
         # A log that cannot be read is no reason to end the view: the end of the campaign names it.
         with contextlib.suppress(UserError):
             campaign = state.read(results, runs)
+            if other:
+                campaign = replace(campaign, others_s=state.read(other, runs).left.of_campaign)
             return view.render(campaign, progress) if campaign.current else ""
         return ""
 
