@@ -32,8 +32,8 @@ class Sgd:
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts(flat.parameters)
         rows_of_each = torch.tensor([*begins, end], device=device).diff() // ALIGNMENT
-        # Index of the parameter of each row: values[self._owner] has a value of ``values`` for each row, if
-        # ``values`` has one for each parameter.
+        # Index of the parameter of each row. A vector with one value for each parameter, indexed by it, has
+        # one value for each row.
         self._owner = torch.repeat_interleave(rows_of_each)
         decay = torch.zeros(len(flat.parameters), device=device)
         decay[: self._decayed_count] = hyperparameters.weight_decay
