@@ -122,6 +122,7 @@ def listed(
     "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2",
 )
 @group.config_with_values
+@group.against
 @listed(
     "--frameworks",
     possible=frameworks.names(),
@@ -150,6 +151,7 @@ def listed(
 def bench_throughput(
     name: str | None,
     values: tuple[str, ...],
+    against: tuple[str, ...],
     frameworks: tuple[str, ...] | None,
     models: str,
     precisions: tuple[str, ...] | None,
@@ -171,24 +173,41 @@ def bench_throughput(
     One cell after the other runs in a job of its own. What does not fit into memory is a cell too, and so is
     a precision that only some of the frameworks have.
 
+    With --against every round of a cell is a job of its own, and the jobs of two settings alternate, so that
+    other load slows both alike: A B, B A, A B. The table has the range of each, and the last lines their
+    ratio in each round.
+
     Exit status: 0 every cell measured, out of memory or unsupported, 1 a cell failed, 2 something to fix.
     """
     from rn50.data import preflight
     from rn50.launch import hosts
+    from rn50.settings import document, named
     from rn50.speed import cell, networks, throughput
 
-    config = configured(name, values)
-    run = config.run
-    machines = hosts.first_of(config, nodes or (run.nodes,))  # for each number of machines their names
-    chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
-    counts = ranks or (run.ranks_per_node,)
-    sizes = batch_sizes or (config.hyperparameters.batch_size,)
-    combinations = throughput.matrix(chosen, precisions or (run.precision,), sizes, counts, machines)
-    throughput.check(combinations, kinds, config)
-    # A cell is a combination of the lists; only cells on real data need the data set.
-    if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
-        preflight.check(config)
-    measured = throughput.Bench(config, combinations, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
+    base = configured(name, values)
+    settings: dict[str | None, configuration.Config] = {}
+    if against:
+        first = named.Choice(document.find(name), values)
+        second = named.against(first, against)
+        settings = {first.system: base, second.system: second.config}
+    matrices = []
+    for setting, config in (settings or {None: base}).items():
+        run = config.run
+        machines = hosts.first_of(config, nodes or (run.nodes,))  # for each number of machines their names
+        chosen = networks.networks(
+            frameworks or (run.framework,), [word.strip() for word in models.split(",")]
+        )
+        counts = ranks or (run.ranks_per_node,)
+        sizes = batch_sizes or (config.hyperparameters.batch_size,)
+        combinations = throughput.matrix(chosen, precisions or (run.precision,), sizes, counts, machines)
+        throughput.check(combinations, kinds, config)
+        # A cell is a combination of the lists; only cells on real data need the data set.
+        if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
+            preflight.check(config)
+        matrices.append([combination._replace(setting=setting) for combination in combinations])
+    cells = [combination for pair in zip(*matrices, strict=True) for combination in pair]
+    command = shlex.join(["rn50", *sys.argv[1:]])
+    measured = throughput.Bench(base, cells, kinds, folder, command, settings=settings)
     measured.run(seconds, rounds)
     print_json(measured) if as_json else measured.show(Terminal())
     report = measured.write()

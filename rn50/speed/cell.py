@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple
 from rn50 import frameworks
 from rn50.errors import UserError, excerpt
 from rn50.machine import power
-from rn50.printed import Inline
-from rn50.rates import Rates, of_rounds
+from rn50.printed import IfKnown, Inline
+from rn50.rates import Comparison, Rates, compare, of_rounds
 from rn50.run import all_reduce, precision
 from rn50.run.loop import Rank, opened
 from rn50.settings.config import Config
@@ -47,11 +47,14 @@ class Cell(NamedTuple):
     """Number of machines."""
     hosts: str | None = None
     """Names of the machines if there are several, separated by commas."""
+    setting: IfKnown[str] = None
+    """Name of the configuration if two are measured in turn."""
 
     @property
     def name(self) -> str:
         """Name of the cell's log, without suffix."""
-        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.placed}"
+        setting = f"_{self.setting}" if self.setting else ""
+        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.placed}{setting}"
 
     @property
     def placed(self) -> str:
@@ -60,8 +63,8 @@ class Cell(NamedTuple):
 
     @property
     def trained(self) -> str:
-        """Name of what is trained: the framework, and the model if that is not ours."""
-        return self.framework if self.model == OURS else f"{self.framework} {self.model}"
+        """Name of what is trained: the framework, the model if that is not ours, and the setting if any."""
+        return " ".join(filter(None, (self.framework, self.model * (self.model != OURS), self.setting)))
 
     @property
     def names(self) -> tuple[str, str, str, str]:
@@ -131,6 +134,9 @@ class Result(NamedTuple):
     """Name of the cell's log; empty: the framework lacks the precision, so that no job ran."""
     step: Step | None = None
     """null: there is no figure."""
+    ratios: dict[Annotated[str, "data"], Comparison] = {}
+    """images/s over those of the first of two settings, in each round; empty for that one, and without
+    --against."""
 
 
 def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, rounds: int) -> None:
@@ -150,7 +156,8 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         slot = seconds / (rounds + 1) / len(kinds)  # seconds for one kind in one round
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
         # ``step_seconds`` comes from the last call of ``meter.steps``. The loss is measured after the rounds.
-        meter.say_duration(rounds + 1, LOSS_STEPS * meter.step_seconds)
+        if rounds > 1:  # a single round takes no longer than the start of its job
+            meter.say_duration(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         watts: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(rounds + 1):
@@ -194,3 +201,20 @@ def run(cell: Cell, config: Config, kinds: tuple[str, ...], seconds: float, roun
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}
     measured = cell._replace(precision=reported["precision"])
     return Result(measured, rates, failure, log.name, Step(*reported["step"]))
+
+
+def joined(parts: Sequence[Result], first: Sequence[Result]) -> Result:
+    """Return the result of a cell from its jobs, of which each measured a round. ``first`` are the jobs of
+    the first setting, in the same rounds; the same object as ``parts`` for that setting."""
+    last = parts[-1]  # without rates if it failed
+    of_first = {} if parts is first else first[-1].rates
+    ratios = {
+        kind: compare(_medians(parts, kind), _medians(first, kind)) for kind in last.rates if kind in of_first
+    }
+    if len(parts) > 1:
+        last = last._replace(rates={kind: of_rounds(_medians(parts, kind)) for kind in last.rates})
+    return last._replace(ratios=ratios)
+
+
+def _medians(parts: Sequence[Result], kind: str) -> list[float]:
+    return [part.rates[kind].median for part in parts]

@@ -18,7 +18,8 @@ def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, fl
     for result in sorted(results, key=lambda result: result.cell.batch_size):
         cell = result.cell
         # The heading is (precision, ranks, batch size).
-        name = f"{cell.framework} {cell.model} {', '.join(cell.heading[: 1 + ranks_differ])}"
+        setting = f" {cell.setting}" if cell.setting else ""
+        name = f"{cell.framework} {cell.model}{setting} {', '.join(cell.heading[: 1 + ranks_differ])}"
         for kind, rate in result.rates.items():
             curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
     return curves

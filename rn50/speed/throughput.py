@@ -6,11 +6,12 @@ report, its picture and the plain data, and prints the tables of ``throughput_ta
 """
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rn50 import files, frameworks
@@ -22,6 +23,8 @@ from rn50.machine import description, software
 from rn50.machine.sources import Sources
 from rn50.printed import IfKnown, Inline, as_json, prints
 from rn50.progress import counting
+from rn50.rates import alternated
+from rn50.settings import named
 from rn50.settings.config import Config
 from rn50.speed import cell as cells
 from rn50.speed import curve, worker
@@ -100,6 +103,8 @@ class Facts(NamedTuple):
     """Image size, classes and width, with a label if the task is not that of the benchmark."""
     models: IfKnown[str]
     """Models of the frameworks' zoos that were measured."""
+    differing: IfKnown[str] = None
+    """Values in which two settings differ: variable, value of the first, value of the other."""
     timed: str = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
     """Parts of a step that are timed."""
 
@@ -107,7 +112,7 @@ class Facts(NamedTuple):
 # Names and order of the facts in the report and in ``PLAIN``.
 prints(
     Facts,
-    lambda r: (r.machine, r.accelerator, r.device, r.versions, r.commit, r.task),
+    lambda r: (r.machine, r.accelerator, r.device, r.versions, r.commit, r.task, r.differing),
     lambda r: {"models of the frameworks' zoos": r.models, "what is timed": r.timed},
 )
 
@@ -126,10 +131,16 @@ class Bench:
     command: str
     """Command line of the measurement."""
     results: list[Result] = dataclasses.field(default_factory=list)
+    settings: Mapping[str | None, Config] = dataclasses.field(default_factory=dict)
+    """Setting of a cell -> its configuration, if two are measured in turn. Then the cells are pairs, one cell
+    of each."""
 
     def __post_init__(self) -> None:
         """Make ``folder``. Raises UserError if it cannot be made, or if it holds files of the same names that
-        rn50 has not written."""
+        rn50 has not written. Raises it also if the cells of two settings have the same values."""
+        if self.settings and not self.differing:
+            problem = "the same values on both sides"
+            raise UserError("--against", problem, "leave out the lists that set its values, as --precisions")
         files.make_folder(self.folder, worker.REMEDY)
         for name, kind in ((PLAIN, files.JSON), (CURVE, files.PICTURE), (REPORT, files.TEXT)):
             files.refuse_to_replace(self.folder / name, kind, remedy=worker.REMEDY)
@@ -141,19 +152,51 @@ class Bench:
         # A result without a log is of no job, because the framework lacks the precision.
         return any(result.log and result.failure not in harmless for result in self.results)
 
+    @property
+    def _in_turn(self) -> list[Sequence[Cell]]:
+        """The cells that are measured in turn: pairs, or each cell alone."""
+        sides = len(self.settings) or 1
+        return [self.cells[begin : begin + sides] for begin in range(0, len(self.cells), sides)]
+
+    def _of(self, cell: Cell) -> Config:
+        """Return the configuration of which a cell changes some variables."""
+        return self.settings.get(cell.setting, self.config)
+
+    @functools.cached_property
+    def differing(self) -> str | None:
+        """The values in which the cells of two settings differ, in words. None: there is one setting, or
+        there is no such value."""
+        differences: dict[str, None] = {}
+        for first, *others in self._in_turn:
+            for other in others:
+                if any(cell.lacking(self._of(cell).run.device) for cell in (first, other)):
+                    continue  # it is not run
+                both = [self._of(cell).replaced(**cell.variables) for cell in (first, other)]
+                differences |= dict.fromkeys(f"{name}: {a} -> {b}" for name, a, b in named.differences(*both))
+        return "; ".join(differences) or None
+
     def run(self, seconds: float, rounds: int) -> None:
         """Measure the cells one after the other, each for about ``seconds`` in ``rounds`` rounds, in each of
-        which every kind of data has its turn. After every cell write the results so far. A cell whose
-        framework lacks the precision is not run; its result has this as its failure, and no log."""
+        which every kind of data has its turn. Cells of two settings alternate instead, with a job for every
+        round. After every cell or pair write the results so far. A cell whose framework lacks the precision
+        is not run; its result has this as its failure, and no log."""
+        jobs, done = rounds if self.settings else 1, 0
         with counting("measuring throughput") as progress:
-            for done, cell in enumerate(self.cells, start=1):
-                if lacking := cell.lacking(self.config.run.device):
-                    self.results.append(Result(cell, {}, lacking, ""))
-                else:
-                    log = self.folder / f"{cell.name}.log"
-                    self.results.append(cells.run(cell, self.config, self.kinds, seconds, rounds, log))
-                progress(done, len(self.cells))
+            for cells_in_turn in self._in_turn:
+                parts: list[list[Result]] = [[] for _ in cells_in_turn]
+                for job in range(jobs):
+                    for cell, results in alternated([*zip(cells_in_turn, parts, strict=True)], job):
+                        if not any(result.failure for result in results):  # it would fail again
+                            results.append(self._job(cell, seconds / jobs, rounds // jobs))
+                        done += 1
+                        progress(done, len(self.cells) * jobs)
+                self.results += [cells.joined(results, parts[0]) for results in parts]
                 worker.write_json(self.folder / PLAIN, as_json(self))
+
+    def _job(self, cell: Cell, seconds: float, rounds: int) -> Result:
+        if lacking := cell.lacking(self._of(cell).run.device):
+            return Result(cell, {}, lacking, "")
+        return cells.run(cell, self._of(cell), self.kinds, seconds, rounds, self.folder / f"{cell.name}.log")
 
     @property
     def measured(self) -> list[MeasuredCell]:
@@ -161,7 +204,7 @@ class Bench:
         return [
             MeasuredCell(
                 result,
-                result.cell.image_size or self.config.data.image_size,
+                result.cell.image_size or self._of(result.cell).data.image_size,
                 {kind: self._scaling(result.cell, kind) for kind in result.rates},
                 self._to_float32(result),
             )
@@ -171,11 +214,15 @@ class Bench:
     def _scaling(self, measured: Cell, kind: str) -> float | None:
         """Return the images/s per rank in this cell, divided by those in the cell with the fewest ranks that
         is otherwise equal. None: this is that cell."""
+
+        def but_for_place(cell: Cell) -> Cell:
+            return cell._replace(ranks=0, nodes=0, hosts=None)
+
         # (ranks in all, machines) -> images/s per rank
         per_rank = {
             (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
             for cell, rates, *_ in self.results
-            if kind in rates and cell[:-3] == measured[:-3]  # all but ranks, nodes and hosts
+            if kind in rates and but_for_place(cell) == but_for_place(measured)
         }
         place = (measured.ranks * measured.nodes, measured.nodes)
         fewest = min(per_rank)  # of equally many ranks, those on fewer machines
@@ -208,6 +255,8 @@ class Bench:
         parts.append(f"![Images/s over the batch size]({CURVE})")
         for title, names, rows in self._tables:
             parts += [f"## {title}", markdown(names, rows)]
+        if self._ratios:
+            parts += ["## Ratio of the two settings", "\n".join(f"- {ratio}" for ratio in self._ratios)]
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
@@ -225,6 +274,19 @@ class Bench:
         for title, headings, rows in self._tables:
             console.print(title)
             tables.show_table(headings, rows, console)
+        for line in (*([self.differing] if self.differing else []), *self._ratios):
+            console.print(line)
+
+    @property
+    def _ratios(self) -> list[str]:
+        """A sentence for each ratio of two settings."""
+        first = next(iter(self.settings), None)
+        return [
+            f"{result.cell.trained}, {', '.join(result.cell.heading)}, {kind} data: {ratio.median:.3f} times "
+            f"{first} ({ratio.spread})"
+            for result in self.results
+            for kind, ratio in result.ratios.items()
+        ]
 
     @property
     def facts(self) -> Inline[Facts]:
@@ -248,6 +310,7 @@ class Bench:
             commit=software.commit() or "unknown",
             task=task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
             models=f"{models}; trained for their throughput alone" if models else None,
+            differing=self.differing,
         )
 
 

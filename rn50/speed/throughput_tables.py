@@ -45,7 +45,7 @@ class MeasuredCell(NamedTuple):
 prints(
     MeasuredCell,
     lambda r: (r.result.cell, r.image_size, {"images_per_second": r.result.rates}, r.scaling),
-    lambda r: (r.result.step, r.loss_to_float32, r.result.failure, r.result.log),
+    lambda r: (r.result.step, r.loss_to_float32, r.result.failure, r.result.log, r.result.ratios),
 )
 
 
@@ -57,7 +57,7 @@ def rate(value: float) -> str:
 def _column(result: Result) -> Cell:
     """Return the column of the overview that a result belongs to, as a cell with only its precision, batch
     size, ranks and nodes."""
-    return result.cell._replace(framework="", model="", image_size=None, hosts=None)
+    return result.cell._replace(framework="", model="", image_size=None, hosts=None, setting=None)
 
 
 def columns(results: Sequence[Result]) -> list[Cell]:

@@ -18,11 +18,12 @@ from rn50.launch import hosts
 from rn50.machine import hardware
 from rn50.rates import Rates
 from rn50.speed import curve, networks, throughput, throughput_tables, worker
-from rn50.speed.cell import Cell, Result, Step
+from rn50.speed.cell import Cell, Result, Step, joined
 from rn50.speed.networks import OURS, Network
 from rn50.speed.throughput_tables import MeasuredCell
 from tests.contract.frameworks import installed
 from tests.support import documented
+from tests.system.job import configuration_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -104,6 +105,41 @@ watch = power.Counter("watch", lambda: 50 * time.monotonic())
 power.counters = lambda how: ([watch, watch._replace(is_power=True)], [])
 cell.as_rank(config.from_environment(), "ours", ["synthetic"], 1, 2)
 """
+
+
+def test_two_settings_alternate_and_have_their_ratio(tiny_environment, tmp_path):
+    installed("mxnet")
+    file, to = configuration_file(tmp_path / "config_TINY.sh", tiny_environment), tmp_path / "to"
+    done = bench_throughput(
+        {}, to, str(file), "--against", "BATCHSIZE=4", "--data", "synthetic", "--ranks", "1", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert documented.differences("bench throughput", told) == []
+    assert told["differing"] == "BATCHSIZE: 16 -> 4"
+    first, second = told["cells"]
+    assert [(each["setting"], each["batch_size"]) for each in (first, second)] == [
+        ("TINY", 16), ("TINY+BATCHSIZE=4", 4)]
+    ratio = second["ratios"]["synthetic"]
+    assert not first["ratios"] and ratio["rounds"] == 2 and not ratio["shown"]
+    ours, theirs = (each["images_per_second"]["synthetic"] for each in (second, first))
+    assert ours["lowest"] / theirs["highest"] <= ratio["lowest"] <= ratio["median"] <= ratio["highest"]
+    assert ratio["highest"] <= ours["highest"] / theirs["lowest"]
+    # A B, B A: the log of the first, which every job of it writes anew, is the younger one.
+    ages = [(to / each["log"]).stat().st_mtime_ns for each in (first, second)]
+    assert ages[0] > ages[1]
+    report = (to / "report.md").read_text()
+    assert "- differing: BATCHSIZE: 16 -> 4" in report
+    assert "- mxnet TINY+BATCHSIZE=4, float32, 1 rank, batch 4, synthetic data: " in report
+
+
+def test_a_side_that_fails_has_no_ratio_and_the_other_its_rates():
+    cell = Cell("mxnet", OURS, None, "float32", 8, 1)
+    good, slow = (Result(cell, {"real": Rates(rate, rate, rate)}, "", "log") for rate in (100, 80))
+    bad = Result(cell, {}, worker.OUT_OF_MEMORY, "log")
+    first, both = [good, slow, good], [slow, slow, slow]
+    assert joined(first, first).rates == {"real": (100, 80, 100)} and joined(first, first).ratios == {}
+    assert joined(both, first).ratios["real"][:4] == (0.8, 0.8, 1.0, 3)
+    assert joined([bad], first) == bad and joined(both, [good, bad]).ratios == {}
 
 
 def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
@@ -225,6 +261,9 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
      (("--nodes", "1,3"), {"HOSTS": "a,b"}, "names 2 machines, DGXNNODES=3; make them agree"),
      (("--nodes", "2"), {},
       "DGXNNODES=2: on which machines? Set HOSTS, for example HOSTS=host1:1,host2:1"),
+     (("DEMO_CPU", "--against", "BATCHSIZE=4", "--batch-sizes", "8", "--data", "synthetic"), {},
+      "--against: the same values on both sides; leave out the lists that set its values"),
+     (("DEMO_CPU", "--against", "DEMO_CPU"), {}, "--against DEMO_CPU: has every value that DEMO_CPU has"),
      ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
      (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made")])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
