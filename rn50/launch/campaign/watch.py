@@ -104,7 +104,9 @@ def _show(
         with contextlib.suppress(UserError):
             campaign = state.read(results, runs)
             if other:
-                campaign = replace(campaign, others_s=state.read(other, runs).left.of_campaign)
+                # The folder's name has the values of --set, by which the two campaigns may differ.
+                left = state.read(other, runs).left.of_campaign
+                campaign = replace(campaign, system=results.name, others_s=left)
             return view.render(campaign, progress) if campaign.current else ""
         return ""
 
