@@ -134,13 +134,7 @@ def _remedy(library: str) -> str:
     wheel = WHEELS.get(library.split(".so")[0])
     if wheel is None:
         return f"apt-file search {library} names the package that has it"
-    pinned = re.search(rf"^{wheel}==\S+", _pins(), re.MULTILINE)
+    file = REQUIREMENTS / "mxnet-cu112.txt"  # missing without a checkout
+    requirements = file.read_text(encoding="utf-8") if file.is_file() else ""
+    pinned = re.search(rf"^{wheel}==\S+", requirements, re.MULTILINE)
     return f"{sys.executable} -m pip install {pinned[0] if pinned else wheel}"
-
-
-def _pins() -> str:
-    """Return the pinned requirements of MXNet on GPUs; nothing if the file is not in this installation."""
-    try:
-        return (REQUIREMENTS / "mxnet-cu112.txt").read_text(encoding="utf-8")
-    except OSError:
-        return ""

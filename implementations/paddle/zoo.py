@@ -31,13 +31,14 @@ class ZooNetwork(nn.Layer):
         self._model, self._classes, self._precision = model, classes, precision
         self.network = self._new_network()
         for path, layer in self.network.named_sublayers():
-            # ``model.trainable`` finds parameters by ``names``. The optimizer applies no weight decay to a
-            # parameter whose name ends in "_bias", as here those of one dimension do.
-            parameters = dict(layer.named_parameters(include_sublayers=False))
-            kinds = [kind for kind, value in parameters.items() if not value.stop_gradient]
-            endings = {kind: "" if parameters[kind].ndim > 1 else "_bias" for kind in kinds}
-            if endings:
-                layer.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
+            # ``model.trainable`` finds the trainable parameters of a layer by its attribute ``names``:
+            # attribute of the parameter -> name. The optimizer applies no weight decay to names that end in
+            # "_bias", so parameters of one dimension get such names.
+            parameters = layer.named_parameters(include_sublayers=False)
+            trainable = [(name, value) for name, value in parameters if not value.stop_gradient]
+            names = {name: f"{path}.{name}{'' if value.ndim > 1 else '_bias'}" for name, value in trainable}
+            if names:
+                layer.names = names
 
     def _new_network(self) -> Any:
         """Return the model with new initial values, which its layers draw as they are built."""

@@ -46,13 +46,13 @@ class ZooNetwork(nn.Module):
         network = _torchvision().get_model(model, weights=None, num_classes=classes, **more)
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
-            # ``model.trainable`` finds parameters by the attribute ``names`` of their module. The optimizer
-            # applies no weight decay to names that end in "_bias", so parameters of one dimension get such
-            # names.
+            # ``model.trainable`` finds the parameters of a module by its attribute ``names``: attribute of
+            # the parameter -> name. The optimizer applies no weight decay to names that end in "_bias", so
+            # parameters of one dimension get such names.
             parameters = module.named_parameters(recurse=False)
-            endings = {kind: "" if value.ndim > 1 else "_bias" for kind, value in parameters}
-            if endings:
-                module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
+            names = {name: f"{path}.{name}{'' if value.ndim > 1 else '_bias'}" for name, value in parameters}
+            if names:
+                module.names = names
         self._precision = PRECISIONS[precision]
 
     def initialize(self, seed: int) -> None:

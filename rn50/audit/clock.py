@@ -80,14 +80,14 @@ def pace(runs: RunSet) -> Evidence | None:
     """Test "pace": look for a run that is much faster per epoch than the others, and for a run that is
     shorter by just what the gap after it is longer. None for fewer than four runs, for a log without minutes
     or epochs, and for runs that are not of the benchmark, because these may share a machine."""
-    per_epoch = []  # (minutes per epoch, name) of each run; 0 minutes if its log does not tell
+    minutes = []  # minutes per epoch of each run; 0 if its log does not tell
     for log in runs.logs:
         last_epoch = log.evaluations[-1].epoch if log.evaluations else 0.0
-        per_epoch.append(((log.minutes or 0.0) / last_epoch if last_epoch >= 1 else 0.0, log.path.name))
-    minutes = [value for value, _ in per_epoch]
+        minutes.append((log.minutes or 0.0) / last_epoch if last_epoch >= 1 else 0.0)
     if len(minutes) < 4 or not all(minutes) or runs.label:
         return None
-    fastest, name = min(per_epoch, key=lambda pair: pair[0])
+    fastest = min(minutes)
+    name = runs.logs[minutes.index(fastest)].path.name
     faster = 1 - fastest / statistics.median(minutes)
     if faster > FASTER:
         text = f"{name} takes {faster:.1%} less time per epoch than the others"
@@ -109,7 +109,7 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
     lengths = [(end - begin) / runs.length for begin, end in runs.spans]
     usual = statistics.median(runs.gaps)
     deviation = max(0.002, 0.05 * usual)
-    best = 0.0, ""
+    best = 0.0, ""  # ratio and sentence
     # Not ``strict``: the last run has no gap after it, and is not tested.
     for length, gap, log in zip(lengths, runs.gaps, runs.logs, strict=False):
         shorter, longer = 1 - length, gap - usual
@@ -134,12 +134,12 @@ def hardware(runs: RunSet) -> Evidence | None:
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
     # The results of other systems. The same runs may be published under another name: leave them out too.
-    rest = [result for result in published.distinct("lars") if images_per_second.system(result) != system]
-    model_of_all = _model_of(tuple(result for result in rest if not runs.are_of(result)))
+    others = [result for result in published.distinct("lars") if images_per_second.system(result) != system]
+    model_of_others = _model_of(tuple(result for result in others if not runs.are_of(result)))
     name = chips.name(model)
-    if name not in model_of_all.accelerators:
+    if name not in model_of_others.accelerators:
         return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
-    rate, spread = model_of_all.predict(Conditions(name, number, batch_size / number))
+    rate, spread = model_of_others.predict(Conditions(name, number, batch_size / number))
     # Standard deviation of the logarithm: that of the prediction, and 0.03 besides.
     deviations = math.log(measured / rate) / math.hypot(spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate:,.0f} predicted from others"

@@ -21,8 +21,9 @@ from rn50.terminal import Terminal, print_json, print_lines, print_rows, say
 verb = group.main.under("Results and weights", group.CleanedUpVerb)
 
 
-def _results(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions of the name of a published result, or of a path if no name begins so."""
+def _complete(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of published results that begin with ``incomplete``, for the shell to complete it; if
+    there are none, the shell completes a path."""
     # Reference convergence points (rcp/...) are no results: they have epochs, but no minutes.
     names = [name for name in sources(context, argument, incomplete) if not name.value.startswith("rcp/")]
     return names or [CompletionItem(incomplete, type="file")]
@@ -33,7 +34,7 @@ def _results(context: click.Context, argument: click.Parameter, incomplete: str)
     "Repeat a result: the same, or why not",
     "rn50 reproduce v1.0/Inspur/nf5688m6_mxnet --dry-run",
 )
-@click.argument("source", shell_complete=_results)
+@click.argument("source", shell_complete=_complete)
 @option(
     "--on",
     "Put its hyperparameters into this configuration [default: its own, or a new one for this machine].",
@@ -196,7 +197,7 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     try:
         with counting("auditing") as progress:
             report = audit.audit(paths, progress, unread)
-    except UserError as error:  # it ends the audit, so the sets before it are named here
+    except UserError as error:  # the audit has ended here: name also the sets that it has left out so far
         raise UserErrors(*unread, error) from error
     if not report.audits:
         raise UserErrors(*unread)
@@ -268,7 +269,7 @@ def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_j
 
 
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
-@click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=_results)
+@click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=_complete)
 @group.as_json("rn50.results.compare.Comparisons")
 def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs

@@ -210,25 +210,25 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
     too_old = {name: _too_old(traits, devices) for name, traits in every.items()}
-    usable = [name for name in usable if not too_old[name]]
-    if not usable:
+    ranked = [name for name in usable if not too_old[name]]
+    if not ranked:
         problem = "; ".join(filter(None, (reasons[name] or too_old[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
     has_gpus = bool(devices.capabilities)
     # Best first: on GPUs those with ``preferred``, then the default, then the others.
-    usable.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
-    # A framework that has such a container, if this process runs in one.
-    for name in usable:
+    ranked.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
+    # In NVIDIA's container: the framework of which NVIDIA makes containers.
+    for name in ranked:
         if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
-    best = every[usable[0]]
-    installed = [name for name in usable if software.has(every[name], devices.device)]
-    if installed and installed[0] != usable[0]:
+    best = every[ranked[0]]
+    installed = [name for name in ranked if software.has(every[name], devices.device)]
+    if installed and installed[0] != ranked[0]:
         return Choice(installed[0], f"installed; {best.name}, {_default(best, devices)}, is not")
     # Why the default cannot be used, else why this framework is taken in place of others.
     reason = reasons[frameworks.default()] or _default(best, devices, why=True)
     advice = "" if installed else "rn50 doctor says how to install it"
-    return Choice(usable[0], "; ".join(filter(None, (reason, advice, *too_old.values()))))
+    return Choice(ranked[0], "; ".join(filter(None, (reason, advice, *too_old.values()))))
 
 
 def _default(traits: Traits, devices: Devices, why: bool = False) -> str:
@@ -310,7 +310,7 @@ def fitting(devices: Devices, precision: str, data: Data) -> int | None:
     if devices.free_mib is None:
         return None
     is_float32 = precision == "float32" or (precision == "auto" and devices.device == "cpu")
-    image_mib = IMAGE_MIB * (1 + is_float32) * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
+    image_mib = (2 if is_float32 else 1) * IMAGE_MIB * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
     if devices.device == "gpu":
         return max(1, int((devices.free_mib - RESERVED_MIB) / image_mib) // BATCH_STEP) * BATCH_STEP
     return max(1, int(devices.free_mib / 2 / image_mib))  # the other half is for data and other processes

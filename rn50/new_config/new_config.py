@@ -138,8 +138,8 @@ def make(
 
     Hyperparameters and data are those of the file ``base``; or ``recipe`` has the hyperparameters, and the
     data set is ImageNet. At most one of the two is given; without both the machine decides. ``framework`` is
-    that which the user asked for. ``output`` is the path to write to, which the commands in the file name; by
-    default it is in configs/.
+    the framework that the user asked for, if any. ``output`` is the path to write to, which the commands in
+    the file name; by default it is in configs/.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
@@ -261,7 +261,7 @@ def _text(setting: str, about: str, devices: Devices, source: Source, borrowed: 
         reason = change.origin + notes.get(change.name, "")
         if change.name == "BATCHSIZE":
             reason = f"per {devices.unit}, {total} in all: {source.batch.reason}"
-        # All others have their defaults, and need no line.
+        # A hyperparameter of another origin has its default, and needs no line.
         if change.origin in ("borrowed", "assumed"):
             lines.append((change.name, change.after or "", reason))
     title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."

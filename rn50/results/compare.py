@@ -127,8 +127,9 @@ class Split(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return the split in words: in factors where the minutes more than double, else in percent of the
-        first result's minutes."""
+        """Return the split in words: in factors if the minutes more than double, else in percent of the first
+        result's minutes, as in "50 to 60 minutes, +20.00%: +6.10% by epochs (35 to 37), +13.90% by the time
+        of an epoch"."""
         ratio = self.second / self.first
         epochs_ratio = self.epochs[1] / self.epochs[0]
         if ratio > 2:
@@ -198,29 +199,29 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         remedy = "give two folders of results or more, the first is what the others are compared with"
         raise UserError("one result only", remedy=remedy)
     first, *others = (_Result(system, name) for system, name in zip(systems, names(systems), strict=True))
+    # (other result, quantity) -> p-value of the test that compares the quantity with the first result's.
     p_values: dict[tuple[_Result, str], float] = {}
     for other in others:
         if _incomparable(first, other):
             continue
-        for key in _common_quantities(first, other):
-            a, b = first.samples[key], other.samples[key]
+        for quantity in _common_quantities(first, other):
+            a, b = first.samples[quantity], other.samples[quantity]
             if min(len(a), len(b)) > 1:
-                p_values[other, key] = significance.permutation_p(a, b)
+                p_values[other, quantity] = significance.permutation_p(a, b)
     adjusted = dict(zip(p_values, significance.adjusted([*p_values.values()]), strict=True))
     confidence = significance.confidence_at_once([*adjusted.values()])
     comparisons = []
     for other in others:
         reason = _incomparable(first, other)
         differences = []
-        for key in _common_quantities(first, other):
-            a, b = first.samples[key], other.samples[key]
-            p_of_others = [p for test, p in p_values.items() if test != (other, key)]
-            # The corrected p-value that this test would have if its runs differed as clearly as so few runs
-            # can.
-            lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_others])[0]
-            p_adjusted = adjusted.get((other, key))
-            differences.append(difference(key, a, b, other.name, p_adjusted, confidence, lowest))
-        if reason:  # the figures stay, and nothing is concluded from them
+        for quantity in _common_quantities(first, other):
+            a, b = first.samples[quantity], other.samples[quantity]
+            p_of_other_tests = [p for test, p in p_values.items() if test != (other, quantity)]
+            # ``lowest_p``, the lowest p-value that so few runs can have, corrected as that of this test is.
+            lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_other_tests])[0]
+            p_adjusted = adjusted.get((other, quantity))
+            differences.append(difference(quantity, a, b, other.name, p_adjusted, confidence, lowest))
+        if reason:  # the figures stay, and the reason takes the place of every sentence on them
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         comparison = Comparison(
             first=first.name,
@@ -245,8 +246,8 @@ class _Result:
         samples: quantity of ``QUANTITIES`` -> its values, one per run. Only runs that converged have epochs,
             minutes and kilojoules.
         hashes: the SHA-256 of each log; for a published result its name.
-        data: the numbers of training images in the logs, by which data sets are told apart. For a result
-            without a label it is that of ImageNet, even if a log counts only whole batches.
+        data: the numbers of training images, by which data sets are told apart: those in the logs if the
+            result has a label; else ImageNet's, even if a log counts only whole batches.
         targets: the target accuracies of the runs.
         label: text that says in what the runs differ from the benchmark, such as other data; None if they do
             not.
@@ -275,13 +276,14 @@ class _Result:
             self.samples["minutes"] = [minutes for epochs, minutes in times if epochs and minutes]
             return  # ``data`` and ``targets`` stay those of the benchmark
         logs = [run.log for run in source.runs]
-        converged = [run for run in source.runs if run.converged]
         by_run = (measured(run).items() for run in source.runs)
+        # A quantity that no run has keeps its empty list.
         self.samples = {quantity: [] for quantity in QUANTITIES} | gathered(itertools.chain(*by_run))
         self.runs, self.label, self.refusal = source.runs, source.label, source.refusal
         self.logged = _merged(_logged, source.runs) | _machine_of(source)
-        self.number, self.missed = len(logs), len(logs) - len(converged)
-        self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
+        self.number, self.missed = len(logs), sum(not run.converged for run in source.runs)
+        if source.label:
+            self.data = {log.train_samples or 0 for log in logs}
         self.targets = {log.target for log in logs}
         self.hashes = sorted(files.sha256(log.path) for log in logs)
 
@@ -299,14 +301,13 @@ def measured(run: RunScore) -> dict[str, float]:
 def _common_quantities(first: _Result, second: _Result) -> list[str]:
     """Return the quantities that are compared: those of which both results have values, without those that
     their targets make meaningless."""
-    left_out: tuple[str, ...] = ()
+    common = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
     if first.targets != second.targets:
-        left_out = _TO_TARGET
-    # A result has samples of epochs if one of its runs reached the target.
-    elif first.samples["epochs"] and second.samples["epochs"]:
-        left_out = ("accuracy",)  # training ended at the target, so the accuracies are all close to it
-    quantities = [key for key in QUANTITIES if key not in left_out]
-    return [key for key in quantities if first.samples.get(key) and second.samples.get(key)]
+        return [quantity for quantity in common if quantity not in _TO_TARGET]
+    # Runs of both reached the target. Training ended there, so the accuracies are all close to it.
+    if "epochs" in common:
+        return [quantity for quantity in common if quantity != "accuracy"]
+    return common
 
 
 def _incomparable(first: _Result, second: _Result) -> str | None:
@@ -339,13 +340,14 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
 def names(systems: Sequence[SystemScore | PublishedResult]) -> list[str]:
     """Return the name of each system without its label. If several systems have the same name, the folder of
     the logs follows it, so that they can be told apart; published results have no folder."""
-    all_names = [system.name for system in systems]
-    return [
-        f"{name} in {system.runs[0].file.parent}"
-        if isinstance(system, SystemScore) and all_names.count(name) > 1
-        else name
-        for system, name in zip(systems, all_names, strict=True)
-    ]
+    system_names = [system.name for system in systems]
+    distinct = []
+    for system in systems:
+        name = system.name
+        if isinstance(system, SystemScore) and system_names.count(name) > 1:
+            name += f" in {system.runs[0].file.parent}"
+        distinct.append(name)
+    return distinct
 
 
 def difference(
@@ -377,8 +379,8 @@ def difference(
 
 
 def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str:
-    """Return the sentence on the difference ``d`` between another result and the result ``name``;
-    ``confidence`` and ``lowest`` are as for ``difference``."""
+    """Return the sentence on ``d``, the difference of the result ``name`` from the first one. ``confidence``
+    and ``lowest`` are as for ``difference``."""
     quantity, more, less = QUANTITIES[d.quantity]
     runs = f"{counted(d.runs[1], 'run')} against {d.runs[0]}"
     # If there is no interval although each result has two runs or more, the runs of each are all equal.
@@ -386,7 +388,8 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
         steps = "they are reported in steps, and a difference below one step cannot be seen"
         return f"no difference: every run of both has {d.first:g} {quantity}; {steps}"
     size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
-    figures, spread = f"p = {d.p_adjusted:.3f}", ""
+    figures = f"p = {d.p_adjusted:.3f}"
+    spread = ""
     # An interval that leaves out 0 is not told if the p-value shows nothing: the two would contradict.
     if d.low is not None and d.high is not None and (d.shown or d.low <= 0 <= d.high):
         interval = f"{_signed(d.low)} to {_signed(d.high)}"
@@ -429,9 +432,9 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
     saved = [_merged(_saved, runs) for runs in (a, b)]
     saved_settings = list(differing(*saved)) if all(saved) else []
     variables = {name for name, _, _ in saved_settings}
-    for setting in differing(_merged(_logged, a), _merged(_logged, b)):
-        if _VARIABLE_OF_LOGGED.get(setting[0]) not in variables:
-            yield setting
+    for name, value_a, value_b in differing(_merged(_logged, a), _merged(_logged, b)):
+        if _VARIABLE_OF_LOGGED.get(name) not in variables:
+            yield name, value_a, value_b
     yield from saved_settings
 
 
@@ -440,12 +443,14 @@ def _settings(first: _Result, second: _Result) -> Iterator[tuple[str, str, str]]
     that only one of the two results has."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
+    # ``differing`` yields "-" in place of a value that a result does not have.
     return (setting for setting in differing(first.logged, second.logged) if "-" not in setting)
 
 
 def _merged(settings_of: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
     """Return the settings of all runs by name. Where runs have different values, the values are joined."""
-    by_name = gathered(setting for settings in map(settings_of, runs) for setting in settings.items())
+    by_run = (settings_of(run).items() for run in runs)
+    by_name = gathered(itertools.chain(*by_run))
     return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
 
 

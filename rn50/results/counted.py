@@ -40,10 +40,10 @@ def refuse_others(runs: Sequence[Run], configured: Mapping[str, str], claimed: S
         if not saved and (configured or os.path.lexists(sidecar_file)):
             faults.append(f"{sidecar_file.name} beside it is missing, or not what rn50 saves")
         # Compare what the run saved with what is asked for. If nothing is asked for, the two are equal.
-        facts = [shared(variables, configured) for variables in (saved, configured or saved)]
+        facts = [shared(saved, configured), shared(configured or saved, configured)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")
-        # ``labels`` has a finding if the sidecar file says that the run is no result, and the log does not.
+        # ``result_rules.labels`` yields a finding if the sidecar file labels the run, and the log does not.
         faults += [finding.message for finding in (*sidecar_rules.check(run), *result_rules.labels([run]))]
         twins = [other for other in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, other.log))]
         faults += [f"is a copy of {twin.file}" for twin in twins]

@@ -51,10 +51,11 @@ class Pairs(NamedTuple):
 
 def paired(comparison: Comparison, first: SystemScore, second: SystemScore) -> list[Pairs]:
     """Return each quantity of a comparison of two results over the pairs of runs that both have it."""
-    both = [list(map(compare.measured, system.runs)) for system in (first, second)]
+    measured = [[compare.measured(run) for run in system.runs] for system in (first, second)]
     rows = []
     for quantity in [difference.quantity for difference in comparison.differences]:
-        values = ((a.get(quantity), b.get(quantity)) for a, b in zip(*both, strict=False))
+        # Not ``strict``: a run without a counterpart in the other result is in no pair.
+        values = ((a.get(quantity), b.get(quantity)) for a, b in zip(*measured, strict=False))
         pairs = [(a, b) for a, b in values if a and b]  # 0 has no ratio
         if pairs:
             before, after = zip(*pairs, strict=True)
@@ -71,7 +72,7 @@ def _side(values: Sequence[float]) -> Side:
 def sentences(rows: Sequence[Pairs]) -> Iterator[str]:
     """Yield a sentence for each quantity, and one if the pairs are too few to show a difference."""
     yield from (row.sentence for row in rows)
-    most, enough = max((row.ratio.rounds for row in rows), default=0), significance.LEAST_PAIRS
-    if 0 < most < enough:
-        least = f"p of {counted(most, 'pair')} is never below {2 ** (1 - most):.3g}"
-        yield f"{least}, whatever the difference; from {enough} pairs on it can be below 0.05"
+    most = max((row.ratio.rounds for row in rows), default=0)
+    if 0 < most < significance.LEAST_PAIRS:
+        least = f"p of {counted(most, 'pair')} is never below {2 ** (1 - most):.3g}, whatever the difference"
+        yield f"{least}; from {significance.LEAST_PAIRS} pairs on it can be below 0.05"

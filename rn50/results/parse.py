@@ -220,12 +220,13 @@ def read_log(path: pathlib.Path) -> ResultLog:
         unread = f"no {TOKEN} line {what}; give the log of a run"
         # A cause is "problem; remedy", and so is ``unread``.
         causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, suspect_line, re.DOTALL))
-        raise UserError(path, *next(causes, unread).rsplit("; ", 1))
+        problem, remedy = next(causes, unread).rsplit("; ", 1)
+        raise UserError(path, problem, remedy)
     by_key = gathered((event.key, event) for event in events)
     pair = next(_pairs_of_two_runs(events), None)
-    of_benchmark = all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ()))
-    # A log of another benchmark is not refused here: the score refuses it, as of another benchmark.
-    if pair and of_benchmark:
+    # Several runs of another benchmark pass here: the score refuses them, and names that benchmark.
+    is_resnet = all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ()))
+    if pair and is_resnet:
         event, before = pair
         text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
         raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
@@ -262,15 +263,15 @@ def _pairs_of_two_runs(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]
     # (key, epoch) -> first record of this key and epoch; the epoch is None for a key that a run logs once.
     earliest_of: dict[Any, Event] = {}
     several_starts = False
-    for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
+    for event in (event for event in events if event.key in (*_ONCE, "run_stop")):
         epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _ONCE_AN_EPOCH else None
         earliest = earliest_of.setdefault((event.key, epoch), event)
         start, stop = (earliest_of.get((key, None)) for key in ("run_start", "run_stop"))
-        several_starts |= event.key == "run_start" and event is not earliest
+        several_starts = several_starts or (event.key == "run_start" and event is not earliest)
         # Ranks of one run log equal accuracies: after a second run_start another accuracy is another run's.
-        other_value = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
+        other_accuracy = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
         # The event comes again, too late for another rank, or with another accuracy.
-        if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_value):
+        if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_accuracy):
             yield event, earliest
         # An initialisation comes after the start of a run.
         elif event.key == "init_start" and start and abs(event.time_ms - start.time_ms) > _MET_MS:

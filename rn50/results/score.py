@@ -182,7 +182,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     mean = sum(kept_minutes) / len(kept) if kept else None
     times = [timed_run.log.minutes or 0.0 for timed_run in set_of_runs if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
-    # A run that missed the target is not among these: one may, and ``_too_few`` has named several.
+    # ``judged.broken`` leaves out runs that missed the target: one may, and ``_too_few`` names several.
     reasons += [error.where_and_what for error in judged.broken]
     # Fewer runs than a result has, and no fault so far.
     good_so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
@@ -220,7 +220,8 @@ def _accuracy(logs: Sequence[ResultLog]) -> Accuracy | None:
         return None
     last = [log.evaluations[-1].accuracy for log in logs]
     best = [max(evaluation.accuracy for evaluation in log.evaluations) for log in logs]
-    deviation, best_deviation = (statistics.stdev(x) if len(logs) > 1 else None for x in (last, best))
+    deviation = statistics.stdev(last) if len(logs) > 1 else None
+    best_deviation = statistics.stdev(best) if len(logs) > 1 else None
     return Accuracy(statistics.mean(last), deviation, statistics.mean(best), best_deviation, len(logs))
 
 

@@ -37,9 +37,10 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
     for system in as_json(scores):
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
+        # Columns such as "rcp_factor"; only "scaled_minutes" has no prefix.
         prefixed = {f"rcp_{name}": value for name, value in convergence.items()}
         for run in system["runs"]:
-            # A run and its system both have "accuracy": the later of the dictionaries, the run's, counts.
+            # The run comes last, so that its "accuracy" counts, not that of the system.
             cells = {**system, **convergence, **prefixed, **run}
             rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
@@ -64,9 +65,8 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
             if (more := len(run.log.findings) - _MOST_FINDINGS) > 0:
                 console.print(f"{run.file.name}: {more} more findings")
         console.print(f"{name}: {_headline(system)}", style="bold")
-        for line in (*_further_reasons(system), *remarks(system), system.unverified):
-            if line:
-                console.print(line)
+        for line in filter(None, (*_further_reasons(system), *remarks(system), system.unverified)):
+            console.print(line)
 
 
 def _part_in_score(run: RunScore, system: SystemScore) -> str:
@@ -169,11 +169,11 @@ def _spread_of_equal_epochs(system: SystemScore) -> str:
     for run in system.runs:
         if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
             by_epochs.setdefault(run.epochs, []).append(run.minutes)
-    epochs, most = max(by_epochs.items(), key=lambda group: len(group[1]), default=(0.0, []))
-    if len(by_epochs) < 2 or len(most) < 2:
+    epochs, times = max(by_epochs.items(), key=lambda group: len(group[1]), default=(0.0, []))
+    if len(by_epochs) < 2 or len(times) < 2:
         return ""
-    spread = (max(most) - min(most)) / statistics.mean(most)
-    return f"; {100 * spread:.1f} % among the {len(most)} that took {epochs:g} epochs"
+    spread = (max(times) - min(times)) / statistics.mean(times)
+    return f"; {100 * spread:.1f} % among the {len(times)} that took {epochs:g} epochs"
 
 
 def scaled(convergence: Convergence, than: str = "the reference") -> str:

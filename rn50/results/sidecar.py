@@ -67,8 +67,8 @@ def _is_ours(saved: Any) -> bool:
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)
-        # tables[2:] are ``variables`` and ``environment``.
-        and all(is_name(name) for table in tables[2:] for name in table)
+        # Not the names of packages and of facts about the system.
+        and all(is_name(name) for name in (*saved.get("variables", {}), *saved.get("environment", {})))
         # A file without a commit is accepted, like a file with the commit "unknown".
         and _COMMIT.fullmatch(saved.get("commit") or "unknown") is not None
     )

@@ -83,8 +83,8 @@ def choose(
         lack = "not every rank's processor has" if ranks_with_instructions else "the processor has no"
         return Precision("float32", f"PRECISION=auto is float32: {lack} instructions for bfloat16")
     # Take the precision of an earlier run, if rank 0 finds one: the runs of a campaign must not differ in
-    # precision by chance, and a trial takes 2 s. Rank 0 adds 1 + its index in TIMED, or 0 for none, to a sum
-    # over all ranks, to which the others add 0: so every rank learns it.
+    # precision by chance, and a trial takes 2 s. The other ranks learn its number, 1 + the index in TIMED, by
+    # a sum over all ranks to which only rank 0 adds it; 0: there is none.
     earlier = provenance.earlier_precision(config) if communicator.rank == 0 else None
     if number := total(communicator, TIMED.index(earlier) + 1 if earlier in TIMED else 0):
         name = TIMED[number - 1]

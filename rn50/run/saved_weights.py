@@ -59,21 +59,19 @@ class WeightsToSave:
         return self._rank.weights() if self._arrays is None else self._arrays
 
 
-def save(config: Config, rank: Rank, seed: int, best: WeightsToSave) -> None:
-    """Write ``best`` to the .safetensors file beside the log. Raises UserError if it cannot be written."""
-    data, certified = config.data, certificate.check(config)
+def save(config: Config, rank: Rank, seed: int, to_save: WeightsToSave) -> None:
+    """Write the weights ``to_save``, and facts about them, to the .safetensors file beside the log. Raises
+    UserError if it cannot be written."""
+    certified = certificate.check(config)
     facts = {
-        "classes": data.classes,
-        "width": data.width,
-        "image_size": data.image_size,
-        "eval_resize": data.eval_resize,
+        **{name: getattr(config.data, name) for name in weights_file.FACTS},
         "framework": config.run.framework,
         "precision": rank.precision.name,
         "seed": seed,
-        "epoch": best.epoch,
-        "accuracy": best.accuracy,
+        "epoch": to_save.epoch,
+        "accuracy": to_save.accuracy,
         "configuration": config.sha256,
         "certificate": certified.sha256 if certified else "none",
     }
-    weights = weights_file.Weights(best.arrays, {name: str(value) for name, value in facts.items()})
+    weights = weights_file.Weights(to_save.arrays, {name: str(value) for name, value in facts.items()})
     weights_file.write(weights_file.path(pathlib.Path(str(config.run.result_file))), weights)

@@ -19,7 +19,8 @@ _CONTINUATION = re.compile(r"# {4,}(\S.*)")
 """Text of a line that continues an entry: "#               at least 600 images/s", indented further than a
 name."""
 _EPOCH_AND_MINUTES = re.compile(r"epoch (\d+)[^;]*; (.* minutes\b.*?)(?:\. .*)?")
-"""Epoch, and the words on minutes, in an entry "expected": 5, and "0.43 to 0.65 minutes on two cores"."""
+"""Epoch, and the words on minutes up to a full stop, in an entry "expected": 5, and "0.43 to 0.65 minutes on
+two cores", in the example above."""
 _NO_LIMIT = re.compile(r"not measured|estimate|and more")
 """Words by which an entry "expected" says that its minutes are no upper limit."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
@@ -93,5 +94,7 @@ def expected(entries: dict[str, str]) -> Expected | None:
     """Return the expectation in the entry "expected"; None if its minutes were not measured or have no upper
     limit. If it has the minutes of several machines, the slowest machine counts."""
     text = entries.get("expected", "")
-    match = None if _NO_LIMIT.search(text) else _EPOCH_AND_MINUTES.fullmatch(text)
-    return Expected(int(match[1]), max(map(float, _NUMBER.findall(match[2])))) if match else None
+    match = _EPOCH_AND_MINUTES.fullmatch(text)
+    if not match or _NO_LIMIT.search(text):
+        return None
+    return Expected(int(match[1]), max(map(float, _NUMBER.findall(match[2]))))

@@ -49,10 +49,10 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
 def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
     """Print the times, as JSON or as a table."""
     if as_json:
-        of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
-        settings = sorted(name for name in environment() if name.startswith(PASSED_THROUGH))
-        used = {name: environment()[name] for name in settings if not re.match(of_one_rank, name)}
-        print_json(AllReduces(communicator.library, communicator.size, config.run.nodes, used, timings))
+        left_out = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
+        names = sorted(name for name in environment() if name.startswith(PASSED_THROUGH))
+        settings = {name: environment()[name] for name in names if not re.match(left_out, name)}
+        print_json(AllReduces(communicator.library, communicator.size, config.run.nodes, settings, timings))
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
     by_size = table(("bytes", "median ms", "fastest ms", "bus GB/s"), title=title)

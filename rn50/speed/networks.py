@@ -1,6 +1,7 @@
 """Networks that ``rn50 bench throughput`` can train: ours, and the models of the frameworks' own zoos."""
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -31,13 +32,11 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
     # Framework -> its models, each with the side of its input. A zoo need not be installed for ours alone.
     only_ours = set(models) == {OURS}
     zoos = {framework: {OURS: None, **({} if only_ours else zoo(framework))} for framework in frameworks}
-    available = [
-        Network(framework, name, size)
-        for framework, sizes in zoos.items()
-        for model in models
-        for name, size in sizes.items()
-        if _bare(name) == _bare(model)
-    ]
+    available = []
+    for framework, sizes in zoos.items():
+        for model in models:
+            same = [name for name in sizes if _bare(name) == _bare(model)]
+            available += [Network(framework, name, sizes[name]) for name in same]
     for model in models:
         if _bare(model) not in (_bare(network.model) for network in available):
             problem = f"{model} is in the zoo of none of {', '.join(frameworks)}"
@@ -57,8 +56,9 @@ def _bare(name: str) -> str:
 
 
 def _close(model: str, zoos: Iterable[Iterable[str]]) -> str:
-    """Return the advice of an error: names of models that are close to an unknown one, else all names."""
-    names = {_bare(name): name for zoo in zoos for name in zoo}
+    """Return the advice of an error about ``model``, which is in none of the ``zoos``: up to five names that
+    are close to it, else all names."""
+    names = {_bare(name): name for name in itertools.chain(*zoos)}
     close = difflib.get_close_matches(_bare(model), names, n=5)
     if not close:
         return f"there are {', '.join(sorted(names.values()))}"

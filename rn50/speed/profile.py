@@ -127,7 +127,8 @@ def read(folder: pathlib.Path) -> Profile:
     file = folder / REPORT_FILE
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
-        gain(earlier, earlier), earlier.idle  # raise here if a value is missing that a comparison will read
+        # Compute what a comparison will read, so that a missing value raises here.
+        gain(earlier, earlier), earlier.idle
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
@@ -174,7 +175,8 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     rows = table(("operator", "calls", "ms a step", "share", *(("before",) if before else ())), ("operator",))
     # Cut off long names, because that of a GPU's kernel may have hundreds of characters. 44 characters of a
     # line are left to the other columns.
-    rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, min(console.width - 44, WIDEST))
+    rows.columns[0].no_wrap = True
+    rows.columns[0].max_width = max(20, min(console.width - 44, WIDEST))
     for name, calls, milliseconds in now.operators[:TOP]:
         row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]
         if before:

@@ -50,9 +50,12 @@ def matrix(
 
     Cells with fewer ranks come first, because scaling is reported relative to them.
     """
-    nodes_and_hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
-    # Ranks on a machine, number of machines, and their names (None: this machine alone).
-    places = [(count, *pair) for pair in nodes_and_hosts for count in ranks]
+    # (ranks on a machine, number of machines, names of the machines; None: this machine alone)
+    places = []
+    for names in machines:
+        hosts = ",".join(names) if len(names) > 1 else None
+        places += [(count, len(names), hosts) for count in ranks]
+    # By the number of ranks in all, then by the number of machines.
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
     # In the order of the fields of ``Cell``; a network is (framework, model, image size).
@@ -68,7 +71,8 @@ def check(all_cells: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> 
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
-    device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in all_cells))
+    device = config.run.device
+    names = list(dict.fromkeys(cell.framework for cell in all_cells))
     # One of several frameworks may lack a precision: ``Bench`` leaves out its cells. With a single framework
     # all cells are kept, and ``replaced``, below, raises UserError.
     possible = [cell for cell in all_cells if not cell.lacking(device)] if len(names) > 1 else all_cells
@@ -201,15 +205,12 @@ class Bench:
     @property
     def measured(self) -> list[MeasuredCell]:
         """The results so far, each compared with others: its scaling over ranks, its loss in float32."""
-        return [
-            MeasuredCell(
-                result,
-                result.cell.image_size or self._of(result.cell).data.image_size,
-                {kind: self._scaling(result.cell, kind) for kind in result.rates},
-                self._to_float32(result),
-            )
-            for result in self.results
-        ]
+        measured = []
+        for result in self.results:
+            image_size = result.cell.image_size or self._of(result.cell).data.image_size
+            scaling = {kind: self._scaling(result.cell, kind) for kind in result.rates}
+            measured.append(MeasuredCell(result, image_size, scaling, self._to_float32(result)))
+        return measured
 
     def _scaling(self, measured: Cell, kind: str) -> float | None:
         """Return the images/s per rank in this cell, divided by those in the cell with the fewest ranks that

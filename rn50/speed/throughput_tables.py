@@ -140,13 +140,15 @@ def show_table(
     A text in the first column, a long name perhaps, is folded anywhere. In the other columns a text is folded
     only where it has the separator ``unit``, by default any blank.
     """
-    # A column is as wide as the longest piece of its texts that is not folded.
+    # All texts of each column, a line each. A column is as wide as the longest piece that is not folded.
     texts = ["\n".join([heading, *(row[column] for row in rows)]) for column, heading in enumerate(headings)]
     widths = [len(headings[0]), *(max(map(len, text.split(unit))) for text in texts[1:])]
     others = range(names, len(headings))
     for tables in range(1, len(others) + 1):  # until all tables fit
         size = math.ceil(len(others) / tables)
+        # The columns of each table, by number.
         parts = [[*range(names), *others[begin : begin + size]] for begin in range(0, len(others), size)]
+        # A column takes its width, a blank on both sides and a line; the last line ends the table.
         if max(1 + sum(3 + widths[column] for column in part) for part in parts) <= console.width:
             break
     for part in parts:

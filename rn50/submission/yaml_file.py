@@ -47,7 +47,7 @@ def _refuse_bomb(text: str) -> None:
     """Raise MarkedYAMLError for a text with an alias or with deep nesting."""
     level = 0
     for event in yaml.parse(text, _Loader):
-        # A list or mapping begins a level, and its end ends it.
+        # A list or mapping begins a level, and its end ends the level: True adds 1, and takes 1 away.
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         too_deep = f"nested deeper than {files.DEEPEST} levels" if level > files.DEEPEST else ""
         problem = "an alias" if isinstance(event, yaml.AliasEvent) else too_deep

@@ -76,8 +76,7 @@ class Weights(NamedTuple):
         if self.classes != data.classes:
             problem = f"it tells {self.classes} classes apart, and the data set has NUMCLASSES={data.classes}"
             raise UserError(self.file or "weights", problem, "name the configuration of its data set")
-        facts = {"WIDTH": "width", "IMAGE_SIZE": "image_size", "EVAL_RESIZE": "eval_resize"}
-        return {name: self.facts[fact] for name, fact in facts.items()}
+        return {name: self.facts[name.lower()] for name in ("WIDTH", "IMAGE_SIZE", "EVAL_RESIZE")}
 
 
 def path(log: pathlib.Path) -> pathlib.Path:
@@ -127,7 +126,7 @@ def read(file: pathlib.Path) -> Weights:
                 facts = opened.metadata() or {}
                 # A slice tells type and shape of a tensor without reading its values.
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
-                # A file without the fact "classes" in its header is not of rn50.
+                # Only a file of rn50 has the fact "classes" in its header.
                 foreign, prefix = (None, "") if "classes" in facts else _foreign(slices)
                 if foreign:
                     classes = slices[prefix + foreign.CLASSIFIER].get_shape()[0]
@@ -141,8 +140,9 @@ def read(file: pathlib.Path) -> Weights:
                 _refuse_other_tensors(file, expected, slices)
                 arrays = {name: opened.get_tensor(name_in_file[name]) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
-            reason, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
-            raise UserError(file, f"no safetensors file{reason}", remedy) from None
+            if file.suffix == SUFFIX:
+                raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
+            raise UserError(file, "no safetensors file", _CONVERT) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts, file)
 

@@ -81,7 +81,7 @@ class AuditedSplit:
         """
         begin = int(bounds[0])
         chunk = _Chunk(_pread(descriptor, int(bounds[-1]) - begin, begin), len(positions), [], [])
-        # The bytes without a record have two bounds and no position.
+        # Not ``strict``: a chunk without a record has two bounds and no position.
         for position, start, end in zip(positions.tolist(), bounds[:-1], bounds[1:], strict=False):
             self._check_record(chunk, int(start) - begin, int(end) - begin, position, decode)
         return chunk

@@ -148,9 +148,9 @@ def certify(
     # The next certification expects these hashes, so they must not be those of data with faults.
     kept_facts = facts if passed else expected.files
     set_sha256 = certificate.set_sha256(facts) if passed else None
-    pixels = expected.short_side
-    checked = Checked(passed, decode, is_imagenet, *counts, kept_facts, set_sha256, faults, remarks, pixels)
-    # Without ``short_side`` the certificate of unchanged images is that of earlier versions.
+    side = expected.short_side
+    checked = Checked(passed, decode, is_imagenet, *counts, kept_facts, set_sha256, faults, remarks, side)
+    # Unchanged images have no ``short_side``, so that their certificate is that of earlier versions.
     content = {name: value for name, value in as_json(checked).items() if name != "short_side" or value}
     return Certified(checked, certificate.write(folder, content), expected)
 
@@ -208,9 +208,10 @@ def _check_numbers(
         text = f"lists {split.records:,} records, {difference} than the {expected:,} of {data.by}"
         faults.add("count", idx, None, text, CHECK_DATADIR)
     if entries is not None and len(entries) != split.records:
+        # The number of the first record that only one of the two lists has.
         first = min(len(entries), split.records)
-        named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
-        text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
+        path = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
+        text = f"lists {split.records:,} records, and the packing list {len(entries):,}{path}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
     # A label of -1 is no class index, which ``audit`` reports.
     images = np.bincount(split.labels[split.labels >= 0], minlength=data.classes)
@@ -220,8 +221,8 @@ def _check_numbers(
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
-        named = f" ({classes[label]})" if classes and label < len(classes) else ""
-        text = f"label {label}{named} has {images[label]} images, where {allowed} belong to a class"
+        class_name = f" ({classes[label]})" if classes and label < len(classes) else ""
+        text = f"label {label}{class_name} has {images[label]} images, where {allowed} belong to a class"
         faults.add("classes", split.rec.name, None, text, remedy)
 
 

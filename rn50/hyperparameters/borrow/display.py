@@ -66,6 +66,7 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
     columns.insert(0, ["", *map(str, range(1, len(recipes) + 1))])
     widths = [max(map(len, column)) for column in columns]
     padded = ([cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True))
+    # The line of headings, then a line for each recipe; beside or below it comes the name of its source.
     lines = ["  ".join(row) for row in zip(*padded, strict=True)]
     sources = ["source", *(recipe.name for recipe in recipes)]
     sources_fit = len(lines[0]) + 2 + max(map(len, sources)) <= console.width

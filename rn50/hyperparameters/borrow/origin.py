@@ -127,9 +127,9 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
-        if fields := [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]:
+        if fields := [field for field in HYPERPARAMETERS if getattr(other, field) != getattr(first, field)]:
             # The batch size is only named if nothing else differs.
-            shown = [HYPERPARAMETERS[name].shown for name in fields if name != "global_batch_size"]
+            shown = [HYPERPARAMETERS[field].shown for field in fields if field != "global_batch_size"]
             subject = ", ".join(shown) or "global batch size"
             raise UserError(path, f"{subject} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
@@ -162,11 +162,12 @@ def _of_reference(name: str) -> Origin:
     if not match or ruleset not in rules.RCP_RULESETS:
         remedy = f"write rcp/RULESET/BATCH with a ruleset of {', '.join(rules.RCP_RULESETS)}"
         raise UserError(name, "no reference convergence point", remedy)
-    file, points = recipe.reference_file(ruleset), recipe.convergence_points(ruleset)
-    keys = {point["BS"]: key for key, point in points.items()}
-    key = keys.get(int(match.group(2)))
+    file = recipe.reference_file(ruleset)
+    points = recipe.convergence_points(ruleset)
+    key_of = {point["BS"]: key for key, point in points.items()}  # batch size -> name of its point
+    key = key_of.get(int(match.group(2)))
     if key is None:
-        raise UserError(name, f"ruleset {ruleset} has points at {', '.join(map(str, keys))}", "name one")
+        raise UserError(name, f"ruleset {ruleset} has points at {', '.join(map(str, key_of))}", "name one")
     point = points[key]
     epochs = tuple(map(float, point["Epochs to converge"]))
     period = rules.EVAL_PERIOD_EPOCHS
@@ -199,16 +200,16 @@ def of_document(name: str, document: Document) -> Origin:
             continue
         # Why only a shell can tell the value; None: it is known without one.
         doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
-        set_as, text = variable.given(assigned.values)
+        set_as, assigned_text = variable.given(assigned.values)
         if doubt is not None:
             doubtful.append(variable.name)
             notes.append(f"{variable.name} is in doubt: {doubt}")
         # A variable that nothing reads with the values so far, such as LARSETA with SGD, is left out.
-        elif text is not None and variable.is_read(values):
+        elif assigned_text is not None and variable.is_read(values):
             try:
-                value = variable.read(text)
+                value = variable.read(assigned_text)
             except ValueError as error:
-                problem = f"{set_as}={excerpt(text)} {error}"
+                problem = f"{set_as}={excerpt(assigned_text)} {error}"
                 raise UserError(path, problem, "borrow from a file that can be run") from None
             values[variable.name] = variable.write(value)
     if not (values or doubtful):
@@ -219,7 +220,7 @@ def of_document(name: str, document: Document) -> Origin:
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
     if unknown := [key for key in assigned.values if key not in meaningful and not is_passed_through(key)]:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
-    # These three variables become one value, the global batch size.
+    # Take the three variables of ``_SIZES`` out of the values: their product is the global batch size.
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None
     provenance = [("source", f"configuration file {name}")]

@@ -31,6 +31,8 @@ class ScaleOut(NamedTuple):
 def print_plan(plan: Plan, console: Terminal) -> None:
     """Print the prediction, the hyperparameters to borrow, the cautions, and the command that borrows."""
     prediction, recipe = plan.prediction, plan.hyperparameters
+    columns = ((column, of_result(recipe.source)) for column, of_result in BORROWED.items())
+    values = ", ".join(f"{column} {value}" for column, value in columns if value is not None)
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
         f"{machine}: {_minutes(prediction.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
@@ -41,7 +43,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "evaluations",
         # A measurement is advised if it would narrow the interval clearly.
         *([MEASURE] if prediction.spread > 1.5 * Spread.measured else []),
-        f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
+        f"hyperparameters to borrow, whole: {recipe.source.name}: {values}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
         "epochs on the mean",
@@ -88,11 +90,11 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
-    # All lower ends of the intervals, then all upper ends.
-    ends = zip(*((plan.prediction.minutes_low, plan.prediction.minutes_high) for plan in plans), strict=True)
-    above.fill_between(x, *ends, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
+    low = [plan.prediction.minutes_low for plan in plans]
+    high = [plan.prediction.minutes_high for plan in plans]
+    above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
-    if dots:
+    if dots:  # ``zip`` makes of the pairs all numbers of accelerators, then all minutes
         label = "published, at any batch size"
         above.plot(*zip(*dots, strict=False), "x", color="black", markersize=4, label=label)
     above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
@@ -112,9 +114,3 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
 def _minutes(value: float) -> str:
     """Return minutes with three digits, or more before the point."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def _values(result: PublishedResult) -> str:
-    """Return the hyperparameters of a published result in one line."""
-    values = ((column, of_result(result)) for column, of_result in BORROWED.items())
-    return ", ".join(f"{column} {value}" for column, value in values if value is not None)

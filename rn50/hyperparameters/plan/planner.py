@@ -177,9 +177,7 @@ class SystemPlanner:
         results have it, the source is the result with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
         # A result that does not state its accelerators is infinitely far away.
-        source = min(
-            best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
-        )
+        source = min(best.results, key=lambda r: abs(math.log2((r.accelerators or math.inf) / accelerators)))
         epochs = best.prediction
         return Borrowable(source, len(best.results), epochs.runs, epochs.missed, epochs.mean)
 
@@ -248,9 +246,11 @@ class SystemPlanner:
         if most < 1:
             problem = f"more than images in the largest published batch, {max(sizes)}"
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
-        # The lower end. More accelerators than were published make the factor smaller than 1.
-        at_same_total = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
-        fewest = min(most, math.ceil(max(at_same_total, min(point.batch_size for point in self._points))))
+        # The lower end. The factor is below 1 with more accelerators than were published.
+        factor = min(1.0, max(point.accelerators for point in points) / accelerators)
+        fewest_of_any = min(point.batch_size for point in self._points)
+        fewest = min(most, math.ceil(max(factor * min(images), fewest_of_any)))
+        # Images per accelerator of each plan: the published global batch sizes, divided and rounded.
         batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
         if not fitting:
             batches |= {fewest, most}

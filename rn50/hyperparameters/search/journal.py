@@ -97,14 +97,15 @@ class Journal:
         AttributeError if it is not a record of a journal."""
         number = record.pop("trial", None)
         if number is None:
-            [(name, value)] = record.items()  # "search" or "confirmation"; else an error is raised
+            [(name, value)] = record.items()  # raises ValueError unless there is just one name
             if name == "search":
                 self.search = {key: dict(values) for key, values in value.items()}
             else:
-                points = {who: Point(*values) for who, values in record["confirmation"]["points"].items()}
-                self.confirmation = {"points": points, "seeds": dict(value["seeds"])}
+                confirmation = record["confirmation"]  # raises KeyError for any other name
+                points = {who: Point(*values) for who, values in confirmation["points"].items()}
+                self.confirmation = {"points": points, "seeds": dict(confirmation["seeds"])}
             return
-        if number == len(self.trials):
+        if number == len(self.trials):  # a new trial
             self.trials.append(Trial(number, Point(*record.pop("point")), **record))
         else:
             self.trials[number] = self.trials[number]._replace(**record)

@@ -171,7 +171,7 @@ def plan(
     runs decide a point, and only points for which ``possible`` is true are tried."""
     all_stages = stages(learning_rate_unit)
     # Most runs of each stage: its first step is tried in both directions, the others in the better one.
-    stage_runs = [(2 + stage.most - 1) * repeats for stage in all_stages]
+    stage_runs = [(2 + (stage.most - 1)) * repeats for stage in all_stages]
     # Most runs of the search: those of ``start``, of the first stage once, of the other stages in each pass.
     runs_left = repeats + stage_runs[0] + PASSES * sum(stage_runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
@@ -212,8 +212,8 @@ class _Walk:
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
-            steps = []
-            better = []
+            steps = []  # the possible points a step away from the best
+            better = []  # (mean, way, point) of the steps that improve the value
             for way in ways:
                 point = stage.step(self.best, way)
                 if point and point != self.best and self.possible(point):

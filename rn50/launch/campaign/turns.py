@@ -42,18 +42,20 @@ class Turns(NamedTuple):
 
 def make_missing(sides: Sequence[Side], runs: int, as_json: bool, variables: Mapping[str, str]) -> int:
     """Make those of the ``runs`` runs of both sides that are missing, in turn, and the summary of each side.
-    Return the exit status: of what ended it early, else the larger of those of the summaries.
+    Return the exit status of the part that failed, after which no other is made; if none has failed, the
+    larger of the two summaries' exit statuses.
 
-    ``as_json`` and ``variables`` as for ``watch.make_missing``. Raises UserError as ``_missing`` does.
+    ``as_json`` and ``variables`` are as in ``watch.make_missing``. Raises UserError as ``_missing`` does.
     """
     parts = [(EXAMINE, side) for side in sides]
     parts += [(str(number), side) for number, side in _missing(sides, runs)]
     parts += [(END, side) for side in sides]
     outcome = 0
     for part, side in parts:
-        other = sides[side == sides[0]].folder
+        other = sides[1] if side == sides[0] else sides[0]
         inner = {**variables, summary.NEXT_IS_SAID: "1", PART: part}
-        status = watch.make_missing(*side, runs, as_json, inner, other)
+        status = watch.make_missing(*side, runs, as_json, inner, other.folder)
+        # A summary that reports a fault is no reason to leave out the other summary.
         if status and (part != END or status != Status.FAULT):
             return status
         outcome = max(outcome, status)
@@ -61,12 +63,12 @@ def make_missing(sides: Sequence[Side], runs: int, as_json: bool, variables: Map
 
 
 def _missing(sides: Sequence[Side], runs: int) -> list[tuple[int, Side]]:
-    """Return the runs that are missing, in the order in which to make them.
+    """Return (number of the run, side) of the runs that are missing, in the order in which to make them.
 
-    Raises UserError if those that are there were not made in this order: then they are no pairs.
+    Raises UserError if the runs that exist were not made in this order, because then they are no pairs.
     """
     order = [(number, side) for number in range(runs) for side in rates.alternated(sides, number)]
-    logs = {turn: turn[1].folder / f"result_{turn[0]}.txt" for turn in order}
+    logs = {(number, side): side.folder / f"result_{number}.txt" for number, side in order}
     kept = [turn for turn in order if logs[turn].exists()]
     kept.sort(key=lambda turn: read_log(logs[turn]).run_start_ms or 0)
     if kept != order[: len(kept)]:

@@ -75,8 +75,8 @@ def make_missing(
     """
     # In a checkout without .venv the scripts take python3 from the PATH: let it be this process's Python.
     path = f"{os.path.dirname(sys.executable)}:{environment().get('PATH', os.defpath)}"
-    variables = {**variables, "CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
     environ = {**environment(), **variables, "NEXP": str(runs), "PATH": path}
+    environ |= {"CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
     stdout: int | None = 2 if as_json else None  # 2: standard error; None: as this process
     stderr: int | None = None
     is_shown = Terminal().live and not as_json
@@ -95,11 +95,12 @@ def make_missing(
 def _show(
     child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int, other: pathlib.Path | None
 ) -> None:
-    """Show the view until ``child`` ends its output. The lines that ``child`` prints stay above the view."""
+    """Show the view until ``child`` ends its output. The lines that ``child`` prints stay above the view.
+    ``other`` is as in ``make_missing``."""
     console = Terminal()
     progress: EpochProgress | None = None
 
-    def now() -> RenderableType:
+    def current_view() -> RenderableType:
         # A log that cannot be read is no reason to end the view: the end of the campaign names it.
         with contextlib.suppress(UserError):
             campaign = state.read(results, runs)
@@ -111,7 +112,7 @@ def _show(
         return ""
 
     assert child.stdout is not None
-    with Live(console=console, get_renderable=now, refresh_per_second=1 / POLL_S, transient=True):
+    with Live(console=console, get_renderable=current_view, refresh_per_second=1 / POLL_S, transient=True):
         for raw in child.stdout:
             text = raw.decode(errors="replace").rstrip("\n")
             read = read_progress(text)
@@ -123,8 +124,8 @@ def _show(
 
 
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> contextlib.AbstractContextManager[None]:
-    """Return a context that leaves Ctrl-C to ``child``, which also gets it from the terminal, and passes on
-    SIGTERM and SIGHUP: ``child`` ends the run."""
+    """Return a context in which this process ignores Ctrl-C, because the terminal sends it to ``child`` too,
+    and answers SIGTERM and SIGHUP with a SIGTERM to ``child``, which then ends the run."""
     ending = (signal.SIGTERM, *not_ignored(signal.SIGHUP))
     passed_on = dict.fromkeys(ending, lambda *_: child.send_signal(signal.SIGTERM))
     return handling({signal.SIGINT: lambda *_: None, **passed_on})

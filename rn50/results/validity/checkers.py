@@ -44,8 +44,7 @@ def started() -> Iterator[socket.socket]:
         return
     # Messages, not a stream: each call is one of them.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    silent = subprocess.DEVNULL
-    options: dict[str, Any] = {"stdin": theirs, "stdout": silent, "stderr": silent}
+    options: dict[str, Any] = {"stdin": theirs, **dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)}
     options["env"] = {**environment(), "PYTHONUTF8": "1"}  # whatever the locale
     with subprocess.Popen(python("-m", __name__), preexec_fn=ask_to_end_with_parent(), **options), ours:
         theirs.close()
@@ -77,10 +76,11 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         job = json.dumps([checker, arguments, str(cwd or pathlib.Path.cwd()), LIMIT_S]).encode()
         with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
-        os.close(writer)  # then only the forked process can write, and the reading ends when it ends
+        os.close(writer)  # then only the forked process has the pipe open, and its end ends ``read``
         text, separator, status = printed.read().rpartition(_END)
-    too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
-    return (int(status), text) if separator and status.isdigit() else (1, too_long)
+    if separator and status.isdigit():
+        return int(status), text
+    return 1, f"it was killed, or took more than {LIMIT_S} s of processor time"
 
 
 def _serve(connection: socket.socket) -> None:
@@ -108,11 +108,12 @@ def _status(checker: str, arguments: list[str]) -> int:
     status."""
     sys.argv[1:] = arguments
     try:
-        if not checker.isidentifier():
+        if checker.isidentifier():  # the name of a module, not code
+            # Without this option the module writes a log into the current folder.
+            sys.argv[1:] = ["--log_output", os.devnull, *arguments]
+            runpy.run_module(f"mlperf_logging.{checker}", run_name="__main__", alter_sys=True)
+        else:
             exec(checker, {"__name__": "__main__"})
-            return 0
-        sys.argv[1:1] = ["--log_output", os.devnull]  # else the module writes a log into the current folder
-        runpy.run_module(f"mlperf_logging.{checker}", run_name="__main__", alter_sys=True)
         return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

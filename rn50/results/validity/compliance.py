@@ -55,9 +55,9 @@ def check(
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
             copy_records(file, copy)
-        jobs = itertools.product(logs, dict.fromkeys(rulesets))
+        jobs = [(file, copies[file], ruleset) for file in logs for ruleset in dict.fromkeys(rulesets)]
         verdicts = []
-        for verdict in pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs):
+        for verdict in pool.map(lambda job: _check_file(*job), jobs):
             verdicts.append(verdict)
             count()
         return verdicts
