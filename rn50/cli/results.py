@@ -18,6 +18,7 @@ from rn50.errors import Status, UserError, UserErrors
 from rn50.progress import counting
 from rn50.terminal import Terminal, print_json, print_lines, print_rows, say
 
+# ``@verb(name, summary, example)`` makes a verb; it cleans up when SIGTERM or SIGHUP ends it.
 verb = group.main.under("Results and weights", group.CleanedUpVerb)
 
 

@@ -217,7 +217,7 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         for quantity in _common_quantities(first, other):
             a, b = first.samples[quantity], other.samples[quantity]
             p_of_other_tests = [p for test, p in p_values.items() if test != (other, quantity)]
-            # ``lowest_p``, the lowest p-value that so few runs can have, corrected as that of this test is.
+            # The lowest corrected p-value that this test can have with so few runs, beside the other tests.
             lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *p_of_other_tests])[0]
             p_adjusted = adjusted.get((other, quantity))
             differences.append(difference(quantity, a, b, other.name, p_adjusted, confidence, lowest))
@@ -520,8 +520,8 @@ def _cautions(first: _Result, second: _Result) -> Iterator[str]:
         yield f"{' and '.join(result.name for result in results if result.label == label)}: {label}"
     for result in results:
         if result.missed:  # the runs that converged are no longer a random sample of all its runs
-            some = result.missed < result.number
-            rest = "epochs and minutes are of those that did" if some else "no minutes to compare"
+            some_converged = result.missed < result.number
+            rest = "epochs and minutes are of those that did" if some_converged else "no minutes to compare"
             yield f"{result.missed} of {result.number} runs of {result.name} did not converge; {rest}"
     common = len(set(first.hashes) & set(second.hashes))
     if common and first.hashes != second.hashes:

@@ -51,6 +51,7 @@ class Pairs(NamedTuple):
 
 def paired(comparison: Comparison, first: SystemScore, second: SystemScore) -> list[Pairs]:
     """Return each quantity of a comparison of two results over the pairs of runs that both have it."""
+    # The quantities of each run of either result.
     measured = [[compare.measured(run) for run in system.runs] for system in (first, second)]
     rows = []
     for quantity in [difference.quantity for difference in comparison.differences]:

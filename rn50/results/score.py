@@ -167,6 +167,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     ruleset = ruleset or tree.ruleset(folder)
     accelerators = tree.accelerators(folder)
     judged = result_rules.judge_in(folder, runs, ruleset)
+    # The set that makes the result: five consecutive runs, or all if there are fewer.
     set_of_runs = [runs[i] for i in judged.chosen]
     reasons = _too_few(set_of_runs)
     # Indices of the runs whose minutes are averaged: the set without the fastest and the slowest.
@@ -179,7 +180,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     )
     kept = [scores[i] for i in in_mean]
     kept_minutes = [run_score.log.minutes or 0.0 for run_score in kept]
-    mean = sum(kept_minutes) / len(kept) if kept else None
+    mean = sum(kept_minutes) / len(kept) if kept else None  # the olympic mean
+    # Minutes of the runs of the set that converged, and their mean.
     times = [timed_run.log.minutes or 0.0 for timed_run in set_of_runs if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
     # ``judged.broken`` leaves out runs that missed the target: one may, and ``_too_few`` names several.

@@ -22,8 +22,8 @@ def recording(display: Display, config: Config, folder: str | None) -> AbstractC
 
 
 def folder_of(folder: str | pathlib.Path, log: pathlib.Path) -> pathlib.Path:
-    """Return the folder of the curves of a ``log`` in the ``folder`` of --tensorboard. It has the name of the
-    log's folder in it, because runs with --set have logs of the same name in another folder."""
+    """Return the folder of the curves of a ``log`` in the ``folder`` of --tensorboard. The name of the log's
+    folder is a part of it, because runs with --set have logs of the same name in another folder."""
     return pathlib.Path(folder, log.parent.name, log.stem)
 
 

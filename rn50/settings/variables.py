@@ -73,7 +73,7 @@ class Variable:
 
     @staticmethod
     def write(value: Any) -> str:
-        """Return the text that ``read`` makes this value of."""
+        """Return a text from which ``read`` makes this value."""
         return str(int(value)) if isinstance(value, bool) else str(value)
 
 

@@ -144,8 +144,8 @@ def show_table(
     texts = ["\n".join([heading, *(row[column] for row in rows)]) for column, heading in enumerate(headings)]
     widths = [len(headings[0]), *(max(map(len, text.split(unit))) for text in texts[1:])]
     others = range(names, len(headings))
-    for tables in range(1, len(others) + 1):  # until all tables fit
-        size = math.ceil(len(others) / tables)
+    for number_of_tables in range(1, len(others) + 1):  # until all tables fit
+        size = math.ceil(len(others) / number_of_tables)
         # The columns of each table, by number.
         parts = [[*range(names), *others[begin : begin + size]] for begin in range(0, len(others), size)]
         # A column takes its width, a blank on both sides and a line; the last line ends the table.

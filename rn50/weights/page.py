@@ -44,6 +44,7 @@ def _worst(confusion: np.ndarray) -> list[tuple[int, int, int]]:
 def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, predicted class, images) of the most frequent confusions, the most frequent first."""
     wrong = confusion - np.diag(confusion.diagonal())
+    # Positions in the flattened matrix; those without an image are left out.
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_ROWS]
     labels, predicted = np.unravel_index(order[wrong.flat[order] > 0], wrong.shape)
     images = wrong[labels, predicted]

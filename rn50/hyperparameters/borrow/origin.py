@@ -199,7 +199,7 @@ def of_document(name: str, document: Document) -> Origin:
         if section != "hyperparameters" and variable.name not in _SIZES:
             continue
         # Why only a shell can tell the value; None: it is known without one.
-        doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
+        doubt = next((assigned.doubtful[key] for key in spellings if key in assigned.doubtful), None)
         set_as, assigned_text = variable.given(assigned.values)
         if doubt is not None:
             doubtful.append(variable.name)
@@ -221,7 +221,7 @@ def of_document(name: str, document: Document) -> Origin:
     if unknown := [key for key in assigned.values if key not in meaningful and not is_passed_through(key)]:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     # Take the three variables of ``_SIZES`` out of the values: their product is the global batch size.
-    sizes = [int(values.pop(name)) for name in _SIZES if name in values]
+    sizes = [int(values.pop(key)) for key in _SIZES if key in values]
     global_batch_size = math.prod(sizes) if len(sizes) == len(_SIZES) else None
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{files.sha256(file)} {file.name}") for file in assigned.files]

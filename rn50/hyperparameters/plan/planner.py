@@ -219,19 +219,18 @@ class SystemPlanner:
         return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
-        """Return a plan for each batch size with a reasonable number of images per accelerator.
+        """Return a plan for each published global batch size, rounded to a whole number of images per
+        accelerator, that has a reasonable number of them.
 
         ``fitting`` is the largest number of images that the memory of an accelerator holds; 0: not known.
+        Then the reasonable numbers are the range published or measured with this accelerator, and both ends
+        of the range get a plan too. With more accelerators than were published, the range begins lower, so
+        that the smallest global batch stays the same, but not below the smallest number of images published
+        with any accelerator.
 
-        If it is not known, the reasonable numbers are the range published or measured with this accelerator.
-        With more accelerators than were published, the range begins lower, so that the smallest global batch
-        stays the same, but not below the smallest number published with any accelerator. There is a plan for
-        each published global batch size in the range, rounded to a whole number of images per accelerator,
-        and for both ends of the range.
-
-        If it is known, the range is that of all accelerators, up to ``fitting``. There is a plan for each
-        published global batch size in it, or for its upper end if there is none. So there are plans for an
-        accelerator without published results too; only the batch size of such a plan means something.
+        If ``fitting`` is known, the range is that of all accelerators, up to ``fitting``; without a published
+        batch size in the range, its upper end gets a plan. An accelerator without published results has plans
+        too; of these only the batch sizes mean something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.

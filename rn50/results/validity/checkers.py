@@ -44,7 +44,8 @@ def started() -> Iterator[socket.socket]:
         return
     # Messages, not a stream: each call is one of them.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    options: dict[str, Any] = {"stdin": theirs, **dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)}
+    silent = subprocess.DEVNULL
+    options: dict[str, Any] = {"stdin": theirs, "stdout": silent, "stderr": silent}
     options["env"] = {**environment(), "PYTHONUTF8": "1"}  # whatever the locale
     with subprocess.Popen(python("-m", __name__), preexec_fn=ask_to_end_with_parent(), **options), ours:
         theirs.close()
@@ -78,9 +79,8 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
             socket.send_fds(connection, [job], [writer])
         os.close(writer)  # then only the forked process has the pipe open, and its end ends ``read``
         text, separator, status = printed.read().rpartition(_END)
-    if separator and status.isdigit():
-        return int(status), text
-    return 1, f"it was killed, or took more than {LIMIT_S} s of processor time"
+    too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
+    return (int(status), text) if separator and status.isdigit() else (1, too_long)
 
 
 def _serve(connection: socket.socket) -> None:
