@@ -37,9 +37,9 @@ _WORD = re.compile(r"'[^']*'\S*|\S+")
 """A word. A name of a file in quotes is one word, with its spaces."""
 _COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
 r"""The beginning of a command to GitHub's runner, up to the character that ``inert`` replaces: ``##[cmd]``
-anywhere in a line, or ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner).
-The runner skips some characters that are not ASCII between these, so the pattern skips all that are not:
-``[^\n -~]`` is such a character, or a control character."""
+anywhere in a line, or ``::cmd::`` at its start, perhaps after spaces (src/Runner.Common/ActionCommand.cs of
+actions/runner). The runner skips some characters that are not ASCII before and between these, so the pattern
+skips all of them: ``[^\n -~]`` is a control character or not ASCII, ``[^\n!-~]`` may also be a space."""
 
 
 def safe(text: str) -> str:
@@ -90,6 +90,7 @@ def _between_words(text: Text, width: int) -> Text:
         end = word.end()
         columns = cell_len(word[0])
         space = 1 if end < len(text.plain) else 0  # the space behind the word, which must not begin a row
+        # The word fits into a row, but not into the rest of this one.
         if columns <= width < folded.cell_len % width + columns + space:
             folded.pad_right(-folded.cell_len % width)
         folded.append_text(text[word.start() : end])
@@ -225,8 +226,8 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 def prepare() -> None:
     """Make standard output and error escape characters that their encoding lacks, in place of an error.
 
-    Open standard streams that are closed on the null device. Otherwise the next file that is opened would get
-    the descriptor of such a stream, and output would go into it.
+    Open the null device in place of each standard stream that is closed. Otherwise the next file that is
+    opened would get the descriptor of such a stream, and output would go into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed when Python started

@@ -51,3 +51,4 @@ class ZooEngine(MxnetEngine):
 
 
 create = ZooEngine
+"""Function that ``Rank`` calls for an engine with a model of the zoo."""

@@ -23,18 +23,18 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     needed and PyTorch sees none.
     """
     torch.set_num_threads(threads)
-    on_gpu, way = way.startswith("cuda-"), way.removeprefix("cuda-")
+    on_gpu = way.startswith("cuda-")
     if on_gpu and not torch.cuda.is_available():
         remedy = "rn50 doctor says what is missing, or leave the engine out"
-        raise UserError(f"--engines pytorch-cuda-{way}", "PyTorch sees no GPU", remedy)
+        raise UserError(f"--engines pytorch-{way}", "PyTorch sees no GPU", remedy)
     # True lets cuDNN time its algorithms. It does so in the first requests of a batch size, which are no part
     # of the measurement.
     torch.backends.cudnn.benchmark = on_gpu
     device = torch.device("cuda" if on_gpu else "cpu")
     network: Network = _network(weights, precision, device)
-    if way == "compiled":
+    if way.endswith("compiled"):
         network = torch.compile(network)
-    if way == "graph":
+    if way == "cuda-graph":
         network = Graphs(network)
     return _on_arrays(network, device)
 

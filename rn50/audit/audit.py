@@ -24,6 +24,7 @@ from rn50.results.validity import log_rules, result_rules
 from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
+"""Verdicts on a set in which no test stands out, and on a set without a timed run."""
 FEW = 3
 """Fewest runs to which most tests apply."""
 
@@ -156,7 +157,7 @@ def _tested(runs: RunSet) -> Audit:
     if refusal := result_rules.judge_in(runs.folder, all_runs).refusal:
         notes.append(refusal)
     tests = (_setup, *launches.TESTS, *curves.TESTS, *convergence.TESTS, *clock.TESTS) if runs.runs else ()
-    evidence = tuple(row for test in tests if (row := test(runs)))
+    evidence = tuple(filter(None, (test(runs) for test in tests)))
     return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)
 
 
@@ -209,7 +210,8 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
         console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")
         for note in audit.notes:
             console.print(f"  {note}")
-        for evidence in () if single else audit.stands_out:
+        printed_here = [] if single else audit.stands_out
+        for evidence in printed_here:
             p = f" (p {_figure(evidence.p)}, q {_figure(evidence.q)})" if evidence.p is not None else ""
             console.print(f"  {evidence.test}: {evidence.found}{p}")
     if single:
@@ -233,4 +235,6 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
 
 def _figure(value: float | None) -> str:
     """Return a p-value as text; "" for None."""
-    return "" if value is None else "<0.0001" if value < 1e-4 else f"{value:.2g}"
+    if value is None:
+        return ""
+    return "<0.0001" if value < 1e-4 else f"{value:.2g}"

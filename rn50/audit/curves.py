@@ -46,15 +46,17 @@ def _deviations(epochs: Sequence[float]) -> Any:
 
 
 def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
-    """Compare the accuracies of a run at ``epochs``, ``curve``, with those of other runs, the rows of
-    ``others``. Return for each row the logarithm of the likelihood ratio of two explanations: one log is a
-    copy of the other, or they are of two runs. The last evaluation does not count, because its accuracy is
-    why a run stops; neither does NaN, which stands for an accuracy that a row lacks."""
+    """Return for each row of ``others`` the logarithm of the likelihood ratio of two explanations: the log of
+    the row is a copy of the log of ``curve``, or they are of two runs.
+
+    ``curve`` has the accuracies of a run at ``epochs``. A row has those of another run, NaN for one that it
+    lacks. NaN does not count, and neither does the last evaluation, because its accuracy is why a run stops.
+    """
     differences = (np.array(curve) - others)[:, :-1]
     usual = math.sqrt(2) * _deviations(epochs)[:-1]  # of the difference of two runs
-    # The density for two runs is the mean of two, with the usual deviation and with half of it, because some
-    # recipes vary half as much as the median. 1e-4 is added, because runs of two recipes may differ by any
-    # amount.
+    # The density of a difference between two runs is the mean of two densities, with the usual deviation and
+    # with half of it, because some recipes vary half as much as the median. 1e-4 is added, because runs of
+    # two recipes may differ by any amount.
     with np.errstate(invalid="ignore"):  # differences may be NaN
         two_runs = np.logaddexp(_log_normal(differences, usual), _log_normal(differences, usual / 2))
         two_runs = np.logaddexp(two_runs - math.log(2), math.log(1e-4))
@@ -101,7 +103,8 @@ class Curves:
         ``rows``, and for copies of them in other sets. Another set may have the very same logs, so its runs
         with the run_start of a run of this set are not compared."""
         starts, epochs, top_1 = self._table
-        best, pairs = (-math.inf, ""), 0
+        best = -math.inf, ""  # (highest logarithm of a ratio, names of the two logs)
+        pairs = 0
         for row in rows:
             n = np.count_nonzero(~np.isnan(epochs[row]))  # evaluations of the run
             # True for the rows to compare with: runs of other sets, and the later runs of this set, so that
@@ -118,7 +121,7 @@ class Curves:
             near = np.argsort(distances, kind="stable")[:NEAREST]
             ratios = likeness(top_1[row, :n], shared[near], epochs[row, :n])
             nearest = int(np.flatnonzero(others)[near[ratios.argmax()]])
-            path = self._runs[nearest][0]
+            path = self._runs[nearest][0]  # shown whole if it is of another set
             names = f"{self._runs[row][0].name} and {path.name if nearest in rows else path}"
             best = max(best, (float(ratios.max()), names))
         if not pairs:

@@ -9,11 +9,12 @@ a probability of at most 1/x (Markov's inequality), which is the p-value reporte
 """
 
 import collections
+import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,7 @@ SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
 of the other runs, on another day, or on another machine."""
 SHORTEST, LONGEST = 0.03, 1e4
 """Shortest and longest pause, in lengths of a run. The logarithm of a pause is uniformly distributed between
-theirs."""
+the logarithms of these two."""
 SUSPECT, SUSPECT_LARGE = 10.0, 300.0
 """Likelihood ratio from which a set stands out, and from which that of a large system does. Both were chosen
 on rounds v0.7 to v2.1."""
@@ -67,9 +68,17 @@ of a run. In published results the largest excess is 0.37."""
 
 Trial = tuple[int, int]
 """Number of a run as counted by the script that made it, and number of runs that the script announced."""
-_Gap = tuple[ResultLog, ResultLog, float, bool]
-"""Logs of the runs before and after a gap, the gap in lengths of a run, and True if the script's count
-(``Trial``) explains it: no run can have been left out in it."""
+
+
+class _Gap(NamedTuple):
+    """Gap between two runs that do not overlap."""
+
+    before: ResultLog
+    after: ResultLog
+    length: float
+    """Length of the gap, in lengths of a run."""
+    is_explained: bool
+    """True if the script's count of its runs shows that no run was left out in the gap."""
 
 
 def trials(runs: RunSet) -> Evidence | None:
@@ -80,21 +89,21 @@ def trials(runs: RunSet) -> Evidence | None:
     each call makes trial 1 before trial 2, so a trial 1 is missing if there are more runs that are trial 2
     than runs that are trial 1."""
     counts = [log.trial for log in runs.logs]
-    tally = collections.Counter(_all_trials(runs))
     if not any(counts):
         return None
-    missing = _missing_trials(runs)
+    missing = list(_missing_trials(runs))
+    tally = collections.Counter(_all_trials(runs))  # (k, n), which is trial k of n -> number of such runs
     if any(gap < OVERLAP for gap in runs.gaps):
-        # (k, n) is trial k of n.
         rarer = [(k - 1, n) for (k, n), count in sorted(tally.items()) if k > 1 and count > tally[k - 1, n]]
-        missing = [f"trial {number} of {announced}" for number, announced in rarer]
-    # Every run is the first of several announced: each call of the script lacks its second.
-    numbers = [number for number, announced in tally.elements() if announced > 1]
-    if len(numbers) > 1 and {*numbers} == {1}:
+        missing = [f"trial {k} of {n}" for k, n in rarer]
+    # If all runs are the first of several announced, each call of the script lacks its second.
+    numbers = [k for k, n in tally.elements() if n > 1]
+    if len(numbers) > 1 and set(numbers) == {1}:
         missing.append(f"trial 2 after each of {len(numbers)} runs that are trial 1")
     text = ", ".join(f"{trial[0]} of {trial[1]}" if trial else "-" for trial in counts)
     # Trials after the last run are only mentioned: nothing says that they were made.
-    text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
+    if rest := not_here(runs):
+        text += f"; {rest} are not here"
     if missing:
         return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
     return Evidence("trials", False, f"the script's own count: {text}", 0)
@@ -105,11 +114,10 @@ def _all_trials(runs: RunSet) -> list[Trial]:
     return [run.log.trial for run in (*runs.runs, *runs.unfinished) if run.log.trial]
 
 
-def _missing_trials(runs: RunSet) -> list[str]:
-    """Return phrases on the trials that are missing before or between the runs. They are right only if no two
+def _missing_trials(runs: RunSet) -> Iterator[str]:
+    """Yield phrases on the trials that are missing before or between the runs. They are right only if no two
     runs overlap."""
     unfinished = {run.log.trial for run in runs.unfinished}
-    missing: list[str] = []
     before: ResultLog | None = None  # log of the run before, None for the first run
     for log in runs.logs:
         # After a run without a count nothing tells which trials are missing.
@@ -120,14 +128,13 @@ def _missing_trials(runs: RunSet) -> list[str]:
             if before and (between := _between(before.trial, log.trial)) is not None:
                 numbers, where = between, f"between {before.path.name} and {log.path.name}"
             if left_out := [number for number in numbers if (number, log.trial[1]) not in unfinished]:
-                missing.append(f"trial {_listed(left_out)} of {log.trial[1]} {where}")
+                yield f"trial {_listed(left_out)} of {log.trial[1]} {where}"
         before = log
-    return missing
 
 
 def not_here(runs: RunSet) -> str:
     """Return a phrase on the trials after the last run that its script announced; empty if there are none."""
-    # number of runs announced -> its highest trial: being last in order, it replaces the lower ones
+    # number of runs announced -> highest trial of them, which comes last and replaces the lower ones
     last = {announced: number for number, announced in sorted(_all_trials(runs))}
     rest = {announced: range(number + 1, announced + 1) for announced, number in last.items()}
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
@@ -147,12 +154,12 @@ def numbers(runs: RunSet) -> Evidence | None:
         return Evidence("file numbers", True, text, len(absent))
     # For each number, in ascending order, its place by the clock, from 0.
     order = [by_clock.index(number) for number in sorted(by_clock)]
-    listed = ", ".join(map(str, by_clock))
-    # One script made the runs: no two overlap, and the gaps are nearly equal.
-    steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
-    if not _is_rearranged(order) or not steady:
+    listed = ", ".join(map(str, by_clock))
+    # If no two runs overlap, and the gaps are nearly equal, one script made the runs.
+    by_one_script = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
+    if not _is_rearranged(order) or not by_one_script:
         text = f"by the clock {listed}: numbered by something else than the clock"
         return Evidence("file numbers", False, text, 0)
     text = f"one script made them, but their numbers do not follow the clock: {listed}"
@@ -179,14 +186,15 @@ def seeds(runs: RunSet) -> Evidence | None:
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
     # Seeds are equal if their lower 32 bits are, because libraries use only these. Some submissions set only
     # bits above them: if the lower 32 bits are 0, the whole seeds are compared.
-    for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
+    by_seed = gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged)
+    for same in by_seed.values():
         if len(same) > 1:
             return Evidence("seeds", True, f"seed {same[0][0]} in {' and '.join(n for _, n in same)}", 1)
     if without := [log.path.name for log in runs.logs if log.seed is None]:
         return not_tested("seeds", f"{without[0]} has no number as its seed")
     in_order = sorted(seed for seed, _ in logged)
     steps = [after - before for before, after in itertools.pairwise(in_order)]
-    # All steps but one are 1, at least two of them, and that one leaves out a few seeds.
+    # At least two steps, all but one, are 1. The other step leaves out a few seeds.
     if steps.count(1) == len(steps) - 1 > 1 and max(steps) <= MOST_LEFT_OUT:
         absent = in_order[steps.index(max(steps))] + 1
         return Evidence("seeds", True, f"they count up by 1, and {absent} is not there", 1)
@@ -198,7 +206,7 @@ def holes(runs: RunSet) -> Evidence | None:
     so much longer than the others' that it may hide a run. None for fewer than three runs."""
     if len(runs.logs) < 3:
         return None
-    long_runs = _phrases_on_long_runs(runs)
+    long_runs = list(_phrases_on_long_runs(runs))
     remarks: list[str] = []  # phrases that explain gaps, and do not stand out
     gaps: list[_Gap] = []
     logs = [run.log for run in runs.unfinished]
@@ -206,6 +214,7 @@ def holes(runs: RunSet) -> Evidence | None:
     others = [(log.path.name, log.events[0].time_ms / 1000, log.events[-1].time_ms / 1000) for log in logs]
     explained = _explained(runs)
     for i, (before, after) in enumerate(itertools.pairwise(runs.logs)):
+        # Seconds at which the run before the gap ended and the run after it began.
         end, begin = runs.spans[i][1], runs.spans[i + 1][0]
         # (file, seconds) of each unfinished run that began in this gap: no hole is left where it ran.
         inside = [(name, min(last, begin) - first) for name, first, last in others if end <= first <= begin]
@@ -213,54 +222,53 @@ def holes(runs: RunSet) -> Evidence | None:
         filled = sum(seconds for _, seconds in inside) / runs.length
         # The gap without the time of unfinished runs, at least the shortest of ``GAPS``.
         if runs.gaps[i] >= OVERLAP:
-            gaps.append((before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
+            gaps.append(_Gap(before, after, max(runs.gaps[i] - filled, GAPS[0]), explained[i]))
         else:
             remarks.append(f"{before.path.name} and {after.path.name} overlap")
-    stands_out, text, *figures = _compare_explanations(runs, gaps)  # figures: [ratio, p], or nothing
-    text = "; ".join([*long_runs, text, *remarks])
-    # The figures are of the gaps: leave them out if only the long runs stand out.
-    figures = figures if stands_out or not long_runs else []
-    return Evidence("launch gaps", bool(long_runs) or stands_out, text, *figures)
+    by_gaps = _compare_explanations(runs, gaps)
+    text = "; ".join([*long_runs, by_gaps.found, *remarks])
+    if long_runs and not by_gaps.stands_out:  # the statistic, which is that of the gaps, is left out
+        return Evidence("launch gaps", True, text)
+    return dataclasses.replace(by_gaps, found=text)
 
 
-def _compare_explanations(runs: RunSet, gaps_of_runs: Sequence[_Gap]) -> tuple[Any, ...]:
-    """Return (True if there are holes, finding in words, likelihood ratio, p-value), without the last two if
-    the gaps cannot tell. ``gaps_of_runs`` are the gaps between runs that do not overlap."""
-    gaps = [gap for _, _, gap, _ in gaps_of_runs]
-    explained = [is_explained for *_, is_explained in gaps_of_runs]
+def _compare_explanations(runs: RunSet, gaps: Sequence[_Gap]) -> Evidence:
+    """Return the evidence of the gaps alone: it stands out if runs were probably left out in some of them."""
+    lengths = [gap.length for gap in gaps]
     if 2 * len(gaps) < len(runs.gaps):
-        return False, "most runs were made side by side: gaps say nothing"
-    if all(explained) or min(gaps) > SLOW_SCRIPT:
-        what = "the script's count tells of each" if all(explained) else "runs were started one by one"
-        return False, f"{what}: gaps say nothing"
-    paused, left_out, numbers = _likelihoods(runs, gaps, explained)
+        return Evidence("launch gaps", False, "most runs were made side by side: gaps say nothing")
+    if all(gap.is_explained for gap in gaps):
+        return Evidence("launch gaps", False, "the script's count tells of each: gaps say nothing")
+    if min(lengths) > SLOW_SCRIPT:
+        return Evidence("launch gaps", False, "runs were started one by one: gaps say nothing")
+    paused, left_out, numbers = _likelihoods(runs, gaps)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     likeliest = int(np.argmax(left_out))  # index in GAPS of the gap of the script
-    # Each gap in which at least one run was left out, with the number n of runs left out as a fifth item.
-    holes = [(*gap, n[likeliest]) for gap, n in zip(gaps_of_runs, numbers, strict=True) if n[likeliest]]
+    # (gap, number of runs left out in it) of each gap in which at least one was left out
+    holes = [(gap, n[likeliest]) for gap, n in zip(gaps, numbers, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
-        usual = statistics.median(gaps)
-        longest = max(gap for gap, is_explained in zip(gaps, explained, strict=True) if not is_explained)
+        usual = statistics.median(lengths)
+        longest = max(gap.length for gap in gaps if not gap.is_explained)
         text = "no hole of a run"
         if longest > max(1.5 * usual, LEAST_HOLE):
             fits = "may be a pause" if holes else "fits no whole number of runs"
             text = f"the longest, {longest * runs.length:,.0f} s, {fits}"
-        return False, f"{usual * runs.length:,.0f} s between runs; {text}", ratio, min(1.0, 1 / ratio)
-    where = [
-        f"{gap * runs.length / 60:.1f} minutes between {before.path.name} and {after.path.name} "
-        f"have room for {_runs(n)}"
-        for before, after, gap, _, n in holes
-    ]
-    return True, "; ".join(where), ratio, 1 / ratio
+        text = f"{usual * runs.length:,.0f} s between runs; {text}"
+        return Evidence("launch gaps", False, text, ratio, min(1.0, 1 / ratio))
+    texts = []
+    for gap, n in holes:
+        where = f"between {gap.before.path.name} and {gap.after.path.name}"
+        room = counted(n, "run") if n <= MOST_LEFT_OUT else f"{n} runs or more"
+        texts.append(f"{gap.length * runs.length / 60:.1f} minutes {where} have room for {room}")
+    return Evidence("launch gaps", True, "; ".join(texts), ratio, 1 / ratio)
 
 
 def _explained(runs: RunSet) -> list[bool]:
     """Return for each gap True if the script's count explains it: no run can have been left out in the gap.
 
-    The count explains a gap between trials 2 and 3, and one between trials 2 and 4 if trial 3 is an
-    unfinished run. It explains a gap before which a call of the script ended and after which the next began,
-    if the gap before or after this one lies within a call. A count that begins anew with every run explains
-    nothing."""
+    The count explains a gap within a call of the script: one between trials 2 and 3, or between trials 2 and
+    4 if trial 3 is an unfinished run. It also explains a gap between two calls, if the gap before or after
+    this one lies within a call. A count that begins anew with every run explains nothing."""
     unfinished = {run.log.trial for run in runs.unfinished}
     goes_on = [False]  # for each gap, after one False that stands for the time before the first run
     begins_anew = []
@@ -273,30 +281,28 @@ def _explained(runs: RunSet) -> list[bool]:
     return [goes_on[i + 1] or (anew and any(goes_on[i : i + 3])) for i, anew in enumerate(begins_anew)]
 
 
-def _phrases_on_long_runs(runs: RunSet) -> list[str]:
-    """Return phrases on the runs whose initialisation or ending exceeds the shortest of the set by more than
+def _phrases_on_long_runs(runs: RunSet) -> Iterator[str]:
+    """Yield phrases on the runs whose initialisation or ending exceeds the shortest of the set by more than
     ``MUCH_LONGER`` lengths of a run, so that a run that was left out may hide in it."""
-    phrases = []
     for log, outside in zip(runs.logs, runs.outside_clock, strict=True):
         for i, where in enumerate(("before run_start", "after run_stop")):
             seconds, shortest = outside[i], runs.shortest_outside[i]
             if seconds - shortest > MUCH_LONGER * runs.length:
                 minutes = f"{seconds / 60:.1f} minutes {where}, another run {shortest / 60:.1f}"
-                phrases.append(f"{log.path.name} has {minutes}")
-    return phrases
+                yield f"{log.path.name} has {minutes}"
 
 
-def _likelihoods(runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]) -> tuple[Any, Any, Any]:
-    """Return three things for ``gaps`` (in lengths of a run): the log-likelihood if no run was left out, the
-    log-likelihood if runs were left out, and a list with the likeliest number of runs left out in each gap,
-    where ``MOST_LEFT_OUT`` + 1 stands for any more. Both log-likelihoods and the items of the list are arrays
-    with an entry for each of ``GAPS``. In a gap that is ``explained`` no run was left out.
+def _likelihoods(runs: RunSet, gaps: Sequence[_Gap]) -> tuple[Any, Any, Any]:
+    """Return (log-likelihood of the gaps if no run was left out, log-likelihood if runs were left out,
+    numbers). ``numbers`` lists for each gap the likeliest number of runs left out in it, where
+    ``MOST_LEFT_OUT`` + 1 stands for more runs. Both log-likelihoods, and each item of ``numbers``, are arrays
+    with an entry for each of ``GAPS``.
 
     A gap is regular (that of the script), a pause (the script was started again), or the hole of a number of
     runs."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
-    for gap, is_explained in zip(gaps, explained, strict=True):
+    for _, _, gap, is_explained in gaps:
         regular = _normal(gap, GAPS, _jitter(runs))
         # The density of a pause, whose logarithm is uniform. A gap not clearly longer than that of the script
         # is no pause: 1e-9 is nearly 0, and still has a logarithm.
@@ -379,11 +385,6 @@ def _between(before: Trial | None, after: Trial | None) -> range | None:
     if before and after and before[1] == after[1] and before[0] < after[0]:
         return range(before[0] + 1, after[0])
     return None
-
-
-def _runs(number: int) -> str:
-    """Return a number of runs left out, in words."""
-    return counted(number, "run") if number <= MOST_LEFT_OUT else f"{number} runs or more"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -88,6 +88,7 @@ class RunSet:
         # Largest initialisation and largest ending that count as they are.
         most = [seconds + _LONGER * self.length for seconds in shortest]
         for log, outside in zip(self.logs, self.outside_clock, strict=True):
+            # The initialisation (i = 0) and the ending (i = 1) that count.
             before, after = (time if time <= most[i] else shortest[i] for i, time in enumerate(outside))
             spans.append(((log.run_start_ms or 0) / 1000 - before, (log.run_stop_ms or 0) / 1000 + after))
         return spans

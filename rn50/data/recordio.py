@@ -93,7 +93,7 @@ def encode_record(record: bytes) -> bytes:
     flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
     pieces: list[bytes] = []
     for flag, start, end in zip(flags, starts, ends, strict=True):
-        pieces += (_PART.pack(MAGIC, flag << 29 | end - start), record[start:end])
+        pieces += (_PART.pack(MAGIC, (flag << 29) | (end - start)), record[start:end])
     # Every part but the last ends at a cut, which is a 4-byte boundary, so only the last needs padding.
     return b"".join((*pieces, bytes(-len(record) % ALIGNMENT)))
 
@@ -116,6 +116,7 @@ def encode_image(key: int, label: float, image: bytes) -> bytes:
 def image_bytes(size: int) -> int:
     """Return the number of bytes that the record of an image of ``size`` bytes takes in a .rec file, if the
     image does not contain the magic word at a 4-byte boundary."""
+    # -size % 4 is the number of bytes from ``size`` to the next multiple of 4.
     return _PART.size + IMAGE_START + size + -size % ALIGNMENT
 
 
@@ -224,7 +225,7 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
 
     Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if the text is not an index.
     """
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))  # the last line may lack its end
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of text that is not a number
@@ -259,13 +260,13 @@ def write_index(path: Path) -> None:
         try:
             content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
             while end < len(content):
-                # ``record`` gets the first bytes of every part, not of the first part alone, because a record
-                # may be cut inside its header. At each cut the magic word was left out, so it is put back.
-                begin, record = end, b""
-                for flag, part in _parts(lambda offset, count: content[offset : offset + count], begin):
-                    record += MAGIC * (flag in (MIDDLE, LAST)) + bytes(part[:IMAGE_START])
+                # The first bytes of every part, not of the first part alone: a record may be cut inside its
+                # header. At each cut the magic word was left out, so it is put back.
+                begin, beginnings = end, []
+                for _, part in _parts(lambda offset, count: content[offset : offset + count], begin):
+                    beginnings.append(bytes(part[:IMAGE_START]))
                     end += _PART.size + len(part) + -len(part) % ALIGNMENT
-                lines += f"{decode_header(record).id}\t{begin}\n"
+                lines += f"{decode_header(MAGIC.join(beginnings)).id}\t{begin}\n"
         except ValueError as error:
             raise UserError(rec, f"has no record at byte {end} ({error})", _REMEDY) from error
     files.write(path, lines, files.NOTHING, "free space, or verify a folder of links to the data")

@@ -122,10 +122,11 @@ class _Graph:
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
         scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), resize)
         resized = self._node("Floor", self._node("Add", self._node("Div", sides, scale), 0.5))
-        # The corner of the crop in the resized image, and the part of the image, at each edge, that the
-        # resized image with its rounded sides leaves out.
+        # The corner of the crop in the resized image: half of what the crop leaves of its sides, rounded.
         margin = self._node("Add", self._node("Sub", resized, size), 1)
         corner = self._node("Floor", self._node("Div", margin, 2))
+        # Pixels of the image, at each of its edges, for which the rounded sides of the resized image have no
+        # room.
         left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", resized, scale)), 2)
         # The positions of the first and the last pixel of the crop. Pixels at the edge are sampled up to half
         # a pixel beyond the image, so the image is padded by a copy of its edge. A position is that of a

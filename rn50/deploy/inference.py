@@ -83,7 +83,7 @@ def measure(
     engines = {subject.engine for subject in subjects}
     gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()
     return InferenceReport(
-        machine="".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {processor}",
+        machine=(f"{gpus[0].name}, " if gpus else "") + f"{counted(threads, 'core')} of {processor}",
         cores=threads,
         requests_per_second=rate,
         results=[_result(subject, size, measured, rate) for (subject, size), measured in rounds_of.items()],

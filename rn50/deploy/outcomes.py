@@ -14,9 +14,9 @@ from rn50.weights.counts import Counts
 Run = Callable[[np.ndarray], np.ndarray]
 """A function from the images of a batch to their logits."""
 LIMIT_S = 300
-"""Seconds after which a model is stopped, because a model from anybody may loop forever. So long may a batch
-of an evaluation take, or the start of ``rn50 bench inference``; a round of it may take so much longer than
-it should."""
+"""Seconds after which a model is stopped, because a model from anybody may loop forever: the limit of a batch
+of an evaluation, of the start of ``rn50 bench inference``, and of the time by which one of its rounds takes
+longer than it should."""
 
 
 class Evaluated(NamedTuple):
@@ -49,7 +49,7 @@ class Written(NamedTuple):
     evaluated: Evaluated | None
 
 
-# What ``--json`` prints of it.
+# What ``--json`` prints of a model that was written.
 prints(
     Written,
     lambda r: (r.model, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),

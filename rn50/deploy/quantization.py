@@ -64,7 +64,7 @@ def quantize(
     """
     files.refuse_to_replace(output, files.MODEL, inputs=[source], needs_room=True)
     model = model_file.read(source)
-    if model_file.int8_operators(model.proto)[0]:
+    if model_file.int8_operators(model.proto)[0]:  # (number in int8, number of all)
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     needs_calibration = any(way != DYNAMIC for way in tried)
     calibration = calibration_images(model, config, images) if needs_calibration else []

@@ -136,7 +136,7 @@ def _batch_bytes(machine: Machine, software: Software, config: Config | None) ->
     if config is None:
         return 0
     library = config.input_pipeline.library
-    if library == "dali" or library == "auto" and software.has_dali:
+    if library == "dali" or (library == "auto" and software.has_dali):
         return 0
     return config.run.ranks_per_node * loader_batches.shared_memory(config, _input_threads(machine, config))
 
@@ -208,15 +208,15 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
         # A record set is (.rec file, .idx file, number of records, variable that sets the number).
         for record_set in preflight.record_sets(config).values():
             preflight.check_record_set(*record_set)
-        pixels = certificate.expected(pathlib.Path(folder)).short_side
-        preflight.refuse_resized(config, pixels)
+        short_side = certificate.expected(pathlib.Path(folder)).short_side  # None: images keep their size
+        preflight.refuse_resized(config, short_side)
     except UserError as error:
         return Diagnosis(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
     size, free = _size(pathlib.Path(folder)), shutil.disk_usage(folder).free
     text = f"{folder} on {kind}, {shown(size)} of data, {shown(free)} free"
-    text += f", shorter side {pixels}: open division only" if pixels else ""
+    text += f", shorter side {short_side}: open division only" if short_side else ""
     if kind.startswith(NETWORK_KINDS):
         remedy = f"cp -r {folder} to a local disk and set DATADIR"
         to_stay = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"

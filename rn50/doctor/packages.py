@@ -25,8 +25,9 @@ def framework(machine: Machine, software: Software) -> str:
     capabilities = [gpu.capability for gpu in machine.gpus if gpu.capability]
 
     def order(name: str) -> tuple[bool, bool, bool]:
-        """Return a sort key: False comes first."""
+        """Return a sort key: False comes before True."""
         traits = frameworks.traits(name)
+        # ``preferred`` is (least compute capability of the GPUs that prefer the framework, reason), or None.
         preferred = traits.preferred and capabilities and min(capabilities) >= traits.preferred[0]
         return not software.has(traits), not preferred, not traits.is_default
 

@@ -122,11 +122,11 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
         if unknown is None or unknown[1] not in fields:
             break
         fields.remove(unknown[1])
-    lines = printed.splitlines()[1:] if status == 0 else []  # without the heading
-    rows = [row for row in (line.split(", ") for line in lines) if len(row) == len(fields)]
-    # Other lines, such as warnings, do not begin with an index.
-    gpus = [dict(zip(fields, row, strict=True)) for row in rows if re.fullmatch(r"[0-9]{1,4}", row[0])]
-    return status, printed, gpus
+    # [1:]: without the heading.
+    rows = [line.split(", ") for line in printed.splitlines()[1:]] if status == 0 else []
+    # Other lines, such as warnings, have no value for each field or do not begin with an index.
+    rows = [row for row in rows if len(row) == len(fields) and re.fullmatch(r"[0-9]{1,4}", row[0])]
+    return status, printed, [dict(zip(fields, row, strict=True)) for row in rows]
 
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:

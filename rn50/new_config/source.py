@@ -23,8 +23,8 @@ from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
 
 ALIKE = 0.03
-"""Relative error of predicted minutes (docs/measurements.md). Of batch sizes whose predicted minutes exceed
-the fewest by at most this part, ``of_plan`` takes the one with the most published runs."""
+"""Relative error of predicted minutes (docs/measurements.md). To ``of_plan`` two plans are equally fast if
+their predicted minutes differ by at most this part; it then prefers the one with more published runs."""
 
 
 @dataclass(frozen=True)

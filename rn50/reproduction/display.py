@@ -23,10 +23,10 @@ def answer(outcome: Reproduction) -> str:
     """Return the verdict in a sentence, followed by the number of runs that missed the target, and by the
     results that are not valid."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
-    # A side is the claim or the result of this machine. Until the runs are compared ``judged`` is empty:
-    # then only ``planned`` names a claim that is not valid.
-    refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
-    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
+    # Before the runs are compared, ``planned`` says which results are not valid.
+    refused = outcome.refused if outcome.judged else {}  # side (claim, or result of this machine) -> why
+    invalid = "".join(f" The {side} is {text}." for side, text in refused.items())
+    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + invalid
 
 
 def planned(outcome: Reproduction) -> Iterator[Row]:

@@ -86,8 +86,9 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks
     rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
+    of_all_ranks = ranks * rate.images_per_second
     # The rate's logarithm has the standard deviation ``spread``; 1.96 of them are the 95 % interval.
-    of_all_ranks, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
+    factor = math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
     return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
 

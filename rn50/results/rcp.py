@@ -38,11 +38,12 @@ class Convergence:
 
 @functools.cache
 def official() -> Any:
-    """Return the module of the official checker, with a cache for its t-tests of a millisecond each: every
-    search of a bound makes twenty of them, and most searches are for the same points."""
+    """Return the module of the official checker, whose t-tests get a cache. A test takes a millisecond, each
+    search of a bound makes twenty, and most searches are for the same points."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
-    # The method uses numbers only and not its object ``self``, for which it gets None here.
+    # The method ``_find_p_value`` makes a t-test. It uses numbers only and not its object ``self``, for which
+    # it gets None here.
     test = functools.cache(functools.partial(rcp_checker.RCP_Checker._find_p_value, None))
     rcp_checker.RCP_Checker._find_p_value = lambda _, *numbers: test(*numbers)
     return rcp_checker
@@ -52,6 +53,7 @@ def reference(table: str | None = None) -> Any:
     """Return an object of the official checker's class for the newest ruleset. Its points are those of the
     JSON text ``table``; None: those of the ruleset."""
     file = io.StringIO(table) if table else None
+    # False: the checker prints nothing.
     return official().RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False, rcp_file=file)
 
 

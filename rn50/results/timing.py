@@ -93,8 +93,8 @@ def throughput(log: ResultLog) -> Throughput:
         return Throughput((), False)
     intervals, in_blocks = _training(log)
     evaluated_ms = _covered_by(_intervals(log, "eval").values())
-    # First epoch of each interval -> number of its epochs: one, or what the start of a block says, which may
-    # be anything. A block whose number of epochs makes no sense is left out below.
+    # First epoch of an interval -> number of its epochs: 1, or the ``epoch_count`` that a log states for a
+    # block. A block whose count is no number of epochs is left out below.
     epoch_counts: dict[Any, Any] = dict.fromkeys(intervals, 1)
     block_starts = log.by_key.get("block_start", ()) if in_blocks else ()
     for event in block_starts:
@@ -102,7 +102,8 @@ def throughput(log: ResultLog) -> Throughput:
             epoch_counts[event.metadata["first_epoch_num"]] = event.metadata.get("epoch_count")
     rates = []
     for number, (begin, end) in sorted(intervals.items()):
-        count, trained_ms = epoch_counts[number], end - begin - evaluated_ms(begin, end)
+        count = epoch_counts[number]
+        trained_ms = end - begin - evaluated_ms(begin, end)
         if epoch_number(count) and trained_ms > 0:
             rates.append((number + count - 1, count * samples / trained_ms * 1000))  # (last epoch, images/s)
     return Throughput(tuple(rates), in_blocks)
@@ -135,8 +136,8 @@ def losses(log: ResultLog) -> list[tuple[float, float]]:
 
 
 def _training(log: ResultLog) -> tuple[dict[float, Interval], bool]:
-    """Return the intervals of the epochs by number, and False; in a log without epochs the intervals of its
-    blocks by first epoch, and True."""
+    """Return (epoch -> its interval, False), or, for a log without epochs, (first epoch of a block -> the
+    block's interval, True)."""
     epochs = _intervals(log, "epoch")
     return epochs or _intervals(log, "block"), not epochs
 

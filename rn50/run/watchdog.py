@@ -61,8 +61,8 @@ class Limits(NamedTuple):
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
-    """Return the limits that ``VARIABLE`` sets, or the default ones if it is not set. Raises UserError if it
-    is not a number of seconds."""
+    """Return the limits that ``VARIABLE`` sets, or the default ones if it is not set. Raises UserError if its
+    value is no whole number of seconds."""
     defaults, seconds = Limits(), environ.get(VARIABLE, "")
     if not seconds:
         return defaults
@@ -119,8 +119,9 @@ class Heartbeats:
         steps = sum(state.steps for state in self.ranks.values())
         self._still += 1
         if steps != self._steps:
-            self._steps, self._last_pause, self._still = steps, self._still, 0
+            self._last_pause = self._still
             self._longest_pause = max(self._longest_pause, self._last_pause)
+            self._steps, self._still = steps, 0
 
     def silent_ranks(self, fraction: float = 1.0) -> str | None:
         """Return a line that names the ranks without a heartbeat for this ``fraction`` of the limit, and the
@@ -198,7 +199,7 @@ class Watchdog:
     def __enter__(self) -> "Watchdog":
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", 0))
-        self._token, self._rank_0 = self._agree_on_rank_0()
+        self._token, self._addresses_of_rank_0 = self._agree_on_rank_0()
         threading.Thread(target=self._run, daemon=True).start()
         if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
             unheard = ", ".join(str(rank) for rank, state in self.heartbeats.ranks.items() if not state.heard)
@@ -216,6 +217,7 @@ class Watchdog:
     def _agree_on_rank_0(self) -> tuple[int, list[tuple[str, int]]]:
         """Return (token, addresses), the same on every rank: a random number that marks the heartbeats of
         this run, and the (IP address, port) of rank 0 in each of its networks."""
+        # Token, port, and the addresses as numbers, followed by zeros.
         message = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
             addresses = [address for interface in psutil.net_if_addrs().values() for address in interface]
@@ -246,7 +248,7 @@ class Watchdog:
         if self._rank == 0:
             self._record(0, self._host, self._watched.steps, self._doing_now())
         else:
-            for address in self._rank_0:
+            for address in self._addresses_of_rank_0:
                 self._send(address)
 
     def _send(self, address: Any, **more: bool) -> None:
@@ -290,7 +292,9 @@ class Watchdog:
 
     def _judge(self) -> None:
         """End the run if a limit is reached; on rank 0 warn if one is near."""
-        fault = self.heartbeats.silent_ranks() or (self._rank == 0 and self.heartbeats.stalled_ranks())
+        fault = self.heartbeats.silent_ranks()
+        if not fault and self._rank == 0:  # the other ranks do not know all ranks' batches
+            fault = self.heartbeats.stalled_ranks()
         if fault:
             for address in self._addresses.values():
                 self._send(address, end=True)

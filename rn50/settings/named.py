@@ -28,7 +28,9 @@ _LONGEST = 100
 """Most characters of the name of a system. It becomes the name of a folder, for which file systems allow 255
 bytes."""
 _COPY = "change a copy of the file"
+"""Remedy in errors about values of --set."""
 _PLATFORM = "SUBMISSION_PLATFORM"
+"""Variable with the name of the system in the log."""
 _PART = re.compile(r"\w+=[A-Za-z0-9_.-]*", re.ASCII)
 """Part of the name of a system that stands for a value of --set."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
@@ -134,7 +136,8 @@ def against(first: Choice, words: Sequence[str]) -> Choice:
     values = [word for word in words if re.match(r"\w+=", word)]
     for word in values:
         _pair(word, "--against")
-    option, names = f"--against {excerpt(' '.join(words))}", [word for word in words if word not in values]
+    option = f"--against {excerpt(' '.join(words))}"
+    names = [word for word in words if word not in values]
     if len(names) > 1:
         raise UserError(option, "two configurations", "name one, and values as NAME=VALUE")
     document = find(names[0]) if names else first.document
@@ -194,7 +197,8 @@ def other_batch(other: int | None, where: str, config: Config) -> Iterator[str]:
     if other != size:
         sizes = f"{other} {where}, {size} here, for which its learning rate was not chosen"
         # Published recipes are of ImageNet only.
-        others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
+        recipes = f"; rn50 borrow --suggest --global-batch-size {size} has others"
+        others = recipes if config.is_imagenet else ""
         yield f"global batch size: {sizes}, so epochs are not comparable{others}"
 
 
@@ -251,14 +255,14 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
     try:
         yield write(folder, choice), folder
     finally:
-        if set(folder.glob("*")) - names_before <= {file}:
-            if content_before is not None and not (file.exists() and file.read_bytes() == content_before):
-                files.write(file, content_before, files.ANY)  # ANY: replace the file, whoever wrote it
-            with contextlib.suppress(OSError):  # a file or folder may not have been made
-                if content_before is None:
+        if set(folder.glob("*")) - names_before <= {file}:  # at most the file is new
+            if content_before is None:
+                with contextlib.suppress(OSError):  # a file or folder may not have been made
                     file.unlink(missing_ok=True)
-                for empty in new_folders:
-                    empty.rmdir()
+                    for empty in new_folders:
+                        empty.rmdir()
+            elif not (file.exists() and file.read_bytes() == content_before):
+                files.write(file, content_before, files.ANY)  # ANY: replace the file, whoever wrote it
 
 
 def _file(folder: Path, choice: Choice) -> Path:
@@ -273,7 +277,8 @@ def write(folder: Path, choice: Choice) -> Path:
     Raises UserError if the configuration cannot be run, or if a shell that sources the copy does not have the
     values of ``--set`` at the end.
     """
-    file, base = _file(folder, choice), choice.document
+    file = _file(folder, choice)
+    base = choice.document
     values = {name: choice.config.environment[name] for name in dict.fromkeys((*choice.changes, _PLATFORM))}
     text = header.EXPECTATION.sub("", base.text)  # with other values other epochs are to be expected
     if _SOURCES.search(text):  # a copy in another folder would not find the files that it sources

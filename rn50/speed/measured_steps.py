@@ -58,9 +58,10 @@ def take(batches: Batches, lead_in: int, steps: int) -> EpochResult:
     """Take as many batches as ``train`` does, but run no step. The result is that of the last ``steps``
     batches."""
     batches.drain()
-    for count in (lead_in, steps):  # the second time replaces the figures of the first
-        begin, waited = time.perf_counter(), batches.wait_seconds
-        samples = sum(batch.samples for batch in itertools.islice(batches.epoch(), count))
+    for _ in itertools.islice(batches.epoch(), lead_in):
+        pass
+    begin, waited = time.perf_counter(), batches.wait_seconds
+    samples = sum(batch.samples for batch in itertools.islice(batches.epoch(), steps))
     return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
 

@@ -81,7 +81,8 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
             text = f"{field} is {stated[field]!r}, but the results say {value!r}"
             problems.append(f"{file}: {text}; leave it out of {file.name}")
     reported = {**_software(result, machine), **machine}
-    # N/A, not applicable: fields on accelerators without any, on links between parts of which there is one.
+    # Not applicable are fields on accelerators in a system without any, and on links between accelerators or
+    # nodes if there is only one.
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
             if field.startswith("accelerator_"):
@@ -92,7 +93,8 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
         reported.setdefault("host_networking_topology", NOT_APPLICABLE)
     system = result.run.get("system", "")
     reported["system_name"] = "" if system == UNNAMED else system
-    fields = {field: {**reported, **stated, **logged}.get(field, "") for field in FIELDS}
+    values = {**reported, **stated, **logged}  # of a field that several have, the last value counts
+    fields = {field: values.get(field, "") for field in FIELDS}
     if result.score.label and result.score.label not in fields["sw_notes"]:
         fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
@@ -114,8 +116,8 @@ def _from_file(file: pathlib.Path, problems: list[str], required: bool) -> dict[
     fields = {}
     for field, value in content.items():
         if field not in FIELDS:
-            remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
-            problems.append(f"{file}: {field} is not a field of a system description; {remedy}")
+            meant = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
+            problems.append(f"{file}: {field} is not a field of a system description; {meant}")
         elif not isinstance(value, str) and field != "other_software_stack":
             problems.append(f"{file}: {field} is a list or a mapping; write its value on one line")
         else:

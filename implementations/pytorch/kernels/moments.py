@@ -64,9 +64,9 @@ def moments_from_sums(sums, column, columns, rows, eps, limit):
     boolean for each column: True if the variance has lost too many digits, that is, if q, the mean of x^2,
     exceeds ``limit`` times (variance + eps)."""
     mean = tl.load(sums + column, mask=column < columns, other=0.0) / rows
-    square = tl.load(sums + columns + column, mask=column < columns, other=0.0) / rows
-    variance = square - mean * mean
-    return mean, variance, square > (variance + eps) * limit
+    q = tl.load(sums + columns + column, mask=column < columns, other=0.0) / rows
+    variance = q - mean * mean
+    return mean, variance, q > (variance + eps) * limit
 
 
 @triton.jit
@@ -86,19 +86,19 @@ def moments_of_parts(
         # The loop below reads all rows if any column of the block is lost, else none.
         end = tl.where(tl.max(lost.to(tl.int32), 0) > 0, rows, 0)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
-    added, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, end, parts * ROWS):
         offsets, inside = tile(row, rows, column, columns, ROWS)
         shifted = tl.where(inside, read(x, offsets, inside) - shift, 0.0)
-        added += shifted
+        total += shifted
         squares += shifted * shifted
     count = rows_of_part(part, parts, rows, ROWS)
-    mean = tl.sum(added, 0)[None, :] / count  # of x - shift; the mean of x is stored below
+    shifted_mean = tl.sum(total, 0)[None, :] / count
     # A negative sum is rounding error. If tl.maximum makes 0 of a NaN, the part's mean still is NaN.
-    deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
+    deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * shifted_mean * shifted_mean, 0.0)
     out = (part * columns + column)[None, :]
     valid = (column < columns)[None, :]
-    tl.store(means + out, shift + mean, mask=valid)
+    tl.store(means + out, shift + shifted_mean, mask=valid)
     tl.store(deviations + out, deviation, mask=valid)
 
 
@@ -137,9 +137,9 @@ def combine_moments(
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     part_means = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(part_means * counts, 0) / rows
-    shift = part_means - mean[None, :]
+    difference = part_means - mean[None, :]
     part_deviations = tl.load(deviations + offsets, mask=inside, other=0.0)
-    deviation = tl.sum(part_deviations + tl.where(inside, counts * shift * shift, 0.0), 0)
+    deviation = tl.sum(part_deviations + tl.where(inside, counts * difference * difference, 0.0), 0)
     if sums is not None:
         mean = tl.where(lost, mean, mean_of_sums)
         # A negative variance is rounding error, and becomes 0. NaN stays NaN, which tl.maximum would not do.
@@ -164,12 +164,10 @@ def moments(
     parts = division.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, division.columns, device=x.device)
     mean, scale = torch.empty(2, division.columns, device=x.device)
-    moments_of_parts[(parts * division.column_blocks,)](
-        x, means, deviations, *division.size, parts, sums, eps, **SHAPE
-    )
+    programs = parts * division.column_blocks
+    moments_of_parts[(programs,)](x, means, deviations, *division.size, parts, sums, eps, **SHAPE)
     tensors = means, deviations, mean, scale, running_mean, running_var
     shape = {**SHAPE, "PARTS": triton.next_power_of_2(parts), "COLUMNS": COMBINED_COLUMNS}
-    combine_moments[(triton.cdiv(division.columns, COMBINED_COLUMNS),)](
-        *tensors, *division.size, parts, momentum, sums, eps, **shape
-    )
+    programs = triton.cdiv(division.columns, COMBINED_COLUMNS)
+    combine_moments[(programs,)](*tensors, *division.size, parts, momentum, sums, eps, **shape)
     return mean, scale

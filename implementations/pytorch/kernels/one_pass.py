@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from implementations.pytorch.kernels import tile
 
@@ -106,7 +107,8 @@ def one_pass(
     w = tl.load(weight + k[:, None] * C + column[None, :])
     slope, per_y = tl.load(table + k)[None, :], tl.load(table + K + k)[None, :]
     constant, bias = tl.load(table + 2 * K + k)[None, :], tl.load(table + 3 * K + k)[None, :]
-    within, dw_transposed = tl.arange(0, ROWS)[:, None], tl.zeros((COLUMNS, K), tl.float32)
+    within = tl.arange(0, ROWS)[:, None]
+    dw_transposed = tl.zeros((COLUMNS, K), tl.float32)
     for index in tl.range(part, tl.cdiv(rows, ROWS), parts, num_stages=STAGES):
         start = tl.cast(index, tl.int64) * ROWS
         inside = within < rows - start
@@ -137,7 +139,7 @@ def add_parts(sums, dw, parts, K: tl.constexpr, C: tl.constexpr, PARTS: tl.const
     tl.store(dw + (element % K) * C + element // K, tl.sum(total, 0).to(dw.dtype.element_ty))
 
 
-def applies_to(x: torch.Tensor, weight: torch.Tensor, stride: int) -> bool:
+def applies_to(x: Tensor, weight: Tensor, stride: int) -> bool:
     """Return True if ``both_gradients`` computes the gradients of the convolution of ``x`` and ``weight``,
     and was measured to be faster. On a CPU, where tests use Triton's interpreter, speed does not count."""
     outputs, inputs, *kernel = weight.shape
@@ -147,20 +149,16 @@ def applies_to(x: torch.Tensor, weight: torch.Tensor, stride: int) -> bool:
 
 
 def both_gradients(
-    gradient: torch.Tensor,
-    y: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    norm: tuple[torch.Tensor, ...],
-    relu: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient: Tensor, y: Tensor, x: Tensor, weight: Tensor, norm: tuple[Tensor, ...], relu: bool
+) -> tuple[Tensor, Tensor]:
     """Return dx, like ``x``, and dW, like ``weight`` (K, C, 1, 1).
 
     ``gradient`` is the gradient of the norm's output, before ReLU's mask if ``relu``. ``gradient``, ``y`` and
     ``x`` are channels-last. ``norm`` has mean, scale, gamma, beta, dbeta and dgamma, float32 of shape (K,).
     """
     outputs, inputs = weight.shape[:2]
-    shape, rows = SHAPES[inputs, outputs], x.numel() // inputs
+    shape = SHAPES[inputs, outputs]
+    rows = x.numel() // inputs
     blocks = inputs // shape.columns
     # As many parts as the GPU runs programs at once, but a tile at least for each.
     programs_at_once = tile.multiprocessors(x.device) * shape.resident
@@ -169,24 +167,9 @@ def both_gradients(
     table = torch.empty(4, outputs, device=x.device)
     sums = torch.empty(parts, inputs, outputs, device=x.device)
     coefficients[(triton.cdiv(outputs, 128),)](table, *norm, rows, outputs, COLUMNS=128, num_warps=4)
-    one_pass[(parts * blocks,)](
-        gradient,
-        y,
-        x,
-        weight,
-        dx,
-        sums,
-        table,
-        rows,
-        parts,
-        RELU=relu,
-        K=outputs,
-        C=inputs,
-        ROWS=shape.rows,
-        COLUMNS=shape.columns,
-        STAGES=shape.stages,
-        num_warps=shape.warps,
-    )
+    tensors = gradient, y, x, weight, dx, sums, table
+    tiles = {"ROWS": shape.rows, "COLUMNS": shape.columns, "STAGES": shape.stages, "num_warps": shape.warps}
+    one_pass[(parts * blocks,)](*tensors, rows, parts, RELU=relu, K=outputs, C=inputs, **tiles)
     add_parts[(outputs * inputs // BLOCK,)](
         sums, dw, parts, K=outputs, C=inputs, PARTS=ADDED_PARTS, BLOCK=BLOCK, num_warps=8
     )

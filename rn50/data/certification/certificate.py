@@ -53,8 +53,8 @@ class ExpectedData(NamedTuple):
     by: str
     """Origin of the expectation: the name of a file, such as "certificate.json", or "ImageNet"."""
     short_side: int | None = None
-    """Pixels to which ``rn50 pack --short-side`` reduced the shorter side of larger images; None: as far as
-    that file tells, the images are unchanged."""
+    """Pixels to which ``rn50 pack --short-side`` reduced the shorter side of larger images; None: the file
+    ``by`` does not tell that they were reduced."""
 
     @property
     def is_imagenet(self) -> bool:
@@ -78,8 +78,8 @@ def expected(folder: Path) -> ExpectedData:
             if any(type(count) is not int or count < 0 for count in counts):
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = counts
-            facts, short_side = _facts(folder / name, record), record.get("short_side")
-            return ExpectedData(classes, train, val, files=facts, by=name, short_side=short_side)
+            facts = _facts(folder / name, record)
+            return ExpectedData(classes, train, val, facts, name, record.get("short_side"))
     return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 

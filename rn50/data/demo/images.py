@@ -93,6 +93,7 @@ def crescent(rng: Rng) -> list[Polygon]:
     ends."""
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
+    # The inner arc has its centre at (shift, 0), and goes from the last point of ``outer`` to the first.
     tip_x, tip_y = outer[0]
     tip_angle, radius = math.atan2(tip_y, tip_x - shift), math.hypot(tip_x - shift, tip_y)
     inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), radius) + [shift, 0]
@@ -173,9 +174,8 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
             continue
         x, y = int(rng.randint(0, width)), int(rng.randint(0, height))
         if kind == 1:
-            cv2.circle(
-                image, (x, y), int(rng.randint(2, max(3, short // 9))), _any_colour(rng), -1, cv2.LINE_AA
-            )
+            radius = int(rng.randint(2, max(3, short // 9)))
+            cv2.circle(image, (x, y), radius, _any_colour(rng), -1, cv2.LINE_AA)
         else:
             corners = [x, y] + rng.uniform(-short / 8, short / 8, (rng.randint(3, 6), 2))
             cv2.fillPoly(image, [corners.astype(np.int32)], _any_colour(rng), cv2.LINE_AA)

@@ -50,6 +50,7 @@ OVERHEAD_BYTES = 200
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
 """Size of the largest image that is packed. The other parts of its record are far smaller than 1 MiB."""
 GO_ON = "fix that, and the same command goes on where it stopped"
+"""Remedy in errors about a file that cannot be written."""
 STREAMS = {"train": 1, "val": 2}
 """Stream of random numbers that determines the order of the records of a split."""
 
@@ -66,6 +67,7 @@ class _Task(NamedTuple):
     first: int
     """Key of the first record."""
     images: list[Image]
+    """The image of each record."""
     short_side: int | None
     """Pixels to which the shorter side of a larger image is reduced; None: images stay unchanged."""
 
@@ -147,7 +149,7 @@ def _is_packed(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> b
     since it was packed.
     """
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    # It is there if a whole packing was interrupted while its files were moved to their final names.
+    # pack.json is still in the hidden folder if a packing was interrupted while its files were moved.
     record_being_moved = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
     written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE, layout.OPEN_ONLY)
     present = [name for name in written if (folder / name).exists()]
@@ -220,7 +222,8 @@ def _pack_splits(
 ) -> None:
     """Write the records, indices and packing lists of both splits into the hidden folder ``partial``, behind
     the records that an interrupted packing left there. ``settings`` are those of pack.json."""
-    total, short_side = sum(map(len, listed.images.values())), settings["short_side"]
+    total = sum(map(len, listed.images.values()))
+    short_side = settings["short_side"]
     write_in_order = _shrunk_in_order if short_side else _in_order
     images_before = 0  # images of the splits before this one
     with Processes(workers) as processes:
@@ -263,7 +266,7 @@ def _resume(partial: Path, name: str) -> tuple[int, int]:
     rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
-    # The last piece, left out, is empty, or a line without its end.
+    # [:-1]: behind the last line end is nothing, or a line whose end was not written.
     index_lines, tsv_lines = (path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv))
     # The last record is packed again, because its end is stored nowhere.
     done = max(0, min(len(index_lines), len(tsv_lines)) - 1)

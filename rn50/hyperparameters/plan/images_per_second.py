@@ -1,5 +1,5 @@
 """``ThroughputModel`` predicts, for ``planner.py``, the images/s of an accelerator by its batch size and the
-number of accelerators; ``minutes`` makes the minutes of a run of them.
+number of accelerators; ``minutes`` computes from them how long a run takes.
 
 The model is a Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm
 2.1) over the logarithm of published training rates. Its covariance states how much one result says about
@@ -137,14 +137,15 @@ class ThroughputModel:
         return np.where([chips.is_card(name) for name in points.names], Spread.card, Spread.system)
 
     def _deviation(self, points: "_Features") -> "np.ndarray[Any, Any] | float":
-        """Return the standard deviation of the logarithm of the factor by which the system to plan differs
-        from similar systems, at all its points alike. A system that was measured may differ as much as
-        accelerators do, because the measurement tells the factor; another system as much as makers do."""
+        """Return the standard deviation of the logarithm of a factor, common to all points of the system to
+        plan, by which it is faster than similar systems. The factor of a system that was measured may be as
+        large as between accelerators, because the measurement tells it; else it is as between makers."""
         return Spread.accelerator if self._measured else self._between_makers(points)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
         same = a.names[:, None] == b.names
+        # Sums over the two ``octaves``: number of accelerators and batch size.
         distance = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
         nearness = np.exp(-distance / (2 * Spread.octaves**2))
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
@@ -218,6 +219,6 @@ def minutes(epochs: float, evaluation_count: float, accelerators: int, images_pe
 
 
 def _images(trained: float, evaluation_count: float) -> float:
-    """Return the work of a run in images of training: the images that are ``trained``, and the
-    evaluations."""
+    """Return how many images could be trained in the time that ``trained`` images and the evaluations
+    take."""
     return trained + evaluation_count * rules.EVAL_SAMPLES / EVALUATION_SPEED

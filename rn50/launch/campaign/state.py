@@ -120,11 +120,13 @@ class Campaign:
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         means = {epoch: statistics.mean(top1) for epoch, top1 in self.curve.items()}
         in_curve = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
-        # Runs of this campaign tell more than the curve. 0: neither reached the target.
+        # Runs of this campaign tell more than the curve.
         usual = statistics.median_high(reached) if reached else min(in_curve, default=0)
+        if not usual:  # neither reached the target
+            return self.evaluated[-1]
         least = max(usual, self.current.epoch) if self.current else usual
         # The first evaluation at or after the usual epoch, and not before the epoch of the current run.
-        return next((epoch for epoch in self.evaluated if epoch >= least and usual), self.evaluated[-1])
+        return next((epoch for epoch in self.evaluated if epoch >= least), self.evaluated[-1])
 
     @property
     def left(self) -> "SecondsLeft":
@@ -160,12 +162,11 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     Raises UserError if a log cannot be read.
     """
     states = tuple(_run(number, _log(results, number)) for number in range(1, runs + 1))
-    begun = [(number, run.log) for number, run in enumerate(states, start=1) if run.log]
-    number, log = begun[-1] if begun else (0, None)
-    saved = sidecar.read(_log(results, number)) if log else {}
-    if log is None or not saved:  # nothing tells the configuration of the campaign
+    last = next((state for state in reversed(states) if state.log), None)
+    saved = sidecar.read(_log(results, last.number)) if last else {}
+    if not (last and last.log and saved):  # nothing tells the configuration of the campaign
         return Campaign(results, states)
-    run = Run(log, saved)
+    run = Run(last.log, saved)
     section = sidecar.section(saved, "run")
     target = str(section.get("target", rules.TARGET_ACCURACY))
     return Campaign(
@@ -187,38 +188,39 @@ def _log(results: pathlib.Path, number: int) -> pathlib.Path:
 
 def _run(number: int, file: pathlib.Path) -> RunState:
     """Return the state of run ``number``. ``file`` is its log, which has a partial name while it grows."""
-    for path, state in ((file, ENDED), (partial_name(file), RUNNING)):
-        if path.exists():
-            try:
-                log = read_log(path)
-            except UserError:
-                if state == ENDED:
-                    raise
-                return RunState(number, RUNNING)  # its first record is being written
-            # A run that was ended early has stopped its clock, but its log keeps the name of a partial one.
-            if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
-                state = STOPPED
-            stops = log.by_key.get("epoch_stop", ())
-            # The record of the last epoch has its number. A resumed run does not begin with epoch 1.
-            epoch = epoch_number(stops[-1].metadata.get("epoch_num")) if stops else None
-            # rn50 logs {"throughput": ..., "train_loss": ...} after each epoch.
-            logged = [event.value for event in log.by_key.get("tracked_stats", ())]
-            stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
-            begin, end = log.run_start_ms, log.events[-1].time_ms
-            seconds = (end - begin) / 1000 / len(stops) if stops and begin is not None else None
-            return RunState(
-                number,
-                state,
-                log,
-                epoch=int(epoch or len(stops)),
-                images_per_second=finite(stats.get("throughput")),
-                loss=finite(stats.get("train_loss")),
-                minutes=log.minutes,
-                evaluations=log.evaluations,
-                reached=log.reached,
-                epoch_seconds=seconds,
-            )
-    return RunState(number)
+    path = next((path for path in (file, partial_name(file)) if path.exists()), None)
+    if path is None:
+        return RunState(number)
+    state = ENDED if path == file else RUNNING
+    try:
+        log = read_log(path)
+    except UserError:
+        if state == ENDED:
+            raise
+        return RunState(number, RUNNING)  # its first record is being written
+    # A run that was ended early has stopped its clock, but its log keeps the partial name.
+    if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
+        state = STOPPED
+    stops = log.by_key.get("epoch_stop", ())
+    # A resumed run does not begin with epoch 1: its epochs are counted only if the last has no number.
+    epoch = epoch_number(stops[-1].metadata.get("epoch_num")) if stops else None
+    # rn50 logs {"throughput": ..., "train_loss": ...} after each epoch.
+    logged = [event.value for event in log.by_key.get("tracked_stats", ())]
+    stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
+    begin, end = log.run_start_ms, log.events[-1].time_ms
+    seconds = (end - begin) / 1000 / len(stops) if stops and begin is not None else None
+    return RunState(
+        number,
+        state,
+        log,
+        epoch=int(epoch or len(stops)),
+        images_per_second=finite(stats.get("throughput")),
+        loss=finite(stats.get("train_loss")),
+        minutes=log.minutes,
+        evaluations=log.evaluations,
+        reached=log.reached,
+        epoch_seconds=seconds,
+    )
 
 
 def _evaluated(h: Mapping[str, Any], target: str) -> tuple[int, ...]:

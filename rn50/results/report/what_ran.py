@@ -52,6 +52,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
         "commit": lambda run: _short(str(run.saved.get("commit") or "")),
         "data certificate": _certificate,
     }
+    # name -> the different values of the runs, without empty ones
     by_name = {name: list(dict.fromkeys(filter(None, map(read, runs)))) for name, read in facts.items()}
     days = by_name["date (UTC)"]
     by_name["date (UTC)"] = [f"{min(days)} to {max(days)}"] if len(days) > 1 else days
@@ -95,6 +96,8 @@ def _trained(run: Run) -> str:
 
 
 def _framework(run: Run) -> str:
+    """Return the framework, from the sidecar file or else from the system description; empty if it is not
+    known."""
     return framework_of(run.saved) or str(tree.described(run.file.parent).get("framework") or "")
 
 
@@ -108,8 +111,8 @@ def framework_of(saved: Mapping[str, Any]) -> str:
 
 
 def version_of(saved: Mapping[str, Any], pattern: str) -> str:
-    """Return the version of the first saved package, by name, whose name matches ``pattern``; empty if none
-    does."""
+    """Return the version of the first saved package, in the order of names, whose whole name matches
+    ``pattern``; empty if none does. Names are compared in lower case, with dashes."""
     packages = saved.get("packages", {}).items()
     versions = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in packages}
     return next((versions[name] for name in sorted(versions) if re.fullmatch(pattern, name)), "")
@@ -158,7 +161,7 @@ def _times(count: Any, text: str) -> str:
 def date(run: Run) -> str:
     """Return the day on which the clock of a run started, in UTC, like 2026-11-28; empty if it is not
     known."""
-    try:
+    try:  # with 0 for a time that is not known, for which nothing is returned below
         begin = datetime.datetime.fromtimestamp((run.log.run_start_ms or 0) / 1000, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):  # a log may name any time
         return ""
@@ -194,13 +197,14 @@ def repetition(run: Run) -> Repetition | None:
     if exports is None:  # no file of ``configs/`` will do: make one with all variables of the run
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         exports = {"CONFIG_FILE": "config_REPEAT.sh"}
-    # The first variable, DGXSYSTEM or CONFIG_FILE, names the configuration: ``rn50 run`` takes its value.
-    config, *others = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
-    settings = " ".join([config, *others])
+    # The first assignment, DGXSYSTEM=... or CONFIG_FILE=..., names the configuration. ``rn50 run`` takes its
+    # value as an argument, the scripts take all assignments.
+    naming, *others = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
+    settings = " ".join([naming, *others])
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
     again = shlex.quote(f"results/{system}_again")  # in the campaign's own folder its old runs would count
-    command = " ".join([*others, f"rn50 run {config.partition('=')[2]} -o {again}"])
+    command = " ".join([*others, f"rn50 run {naming.partition('=')[2]} -o {again}"])
     lines += ["# the campaign, with new seeds:", command, "# the same by MLPerf's entry point:"]
     lines += [f"RESULTS={again} {settings} ./run_experiments.sh"]
     if run.log.seed is not None:
@@ -224,5 +228,7 @@ def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str
                 changed[name] = variables[name]
         except ValueError:  # the run or the file has a value that this version of rn50 does not read
             return None
-    # A value that the file assigns takes precedence over the environment, except that of DATADIR.
-    return {"DGXSYSTEM": system, **changed} if changed.keys() & assigned.keys() <= {"DATADIR"} else None
+    # The environment cannot change a value that the file assigns, except that of DATADIR.
+    if not changed.keys() & assigned.keys() <= {"DATADIR"}:
+        return None
+    return {"DGXSYSTEM": system, **changed}

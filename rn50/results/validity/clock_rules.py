@@ -45,10 +45,10 @@ def _order(log: ResultLog) -> Iterator[Finding]:
     """Yield a finding on records that are earlier than a record above them."""
     rule = "the records stand in the order of their times"
     remedy = "submit the log as the run wrote it, from one machine's clock"
-    late_clock_events = _late([event for event in log.events if event.key in COURSE])
+    late_clock_events = list(_late([event for event in log.events if event.key in COURSE]))
     # Records other than clock events may come from another program, so they only cause a warning.
     severity = ERROR if late_clock_events else WARNING
-    if pairs := late_clock_events or _late(log.events):
+    if pairs := late_clock_events or list(_late(log.events)):
         event, before = pairs[0]
         seconds = (before.time_ms - event.time_ms) / 1000
         message = f"{event.key} is {seconds:,.1f} s earlier than {before.key} of line {before.line} "
@@ -56,16 +56,14 @@ def _order(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, event.line, rule, message, remedy, severity)
 
 
-def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
-    """Return (event, latest event above it) for the events that are earlier than an event above them."""
+def _late(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield (event, latest event above it) for the events that are earlier than an event above them."""
     latest: Event | None = None
-    late: list[tuple[Event, Event]] = []
     for event in events:
         if latest is not None and event.time_ms < latest.time_ms - CLOCK_SKEW_MS:
-            late.append((event, latest))
+            yield event, latest
         elif latest is None or event.time_ms > latest.time_ms:
             latest = event
-    return late
 
 
 def _before(log: ResultLog) -> Iterator[Finding]:
@@ -100,6 +98,7 @@ def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
         start, stop = f"{name}_start", f"{name}_stop"
         events = [event for event in log.events if event.key in (start, stop)]
         for before, event in zip([None, *events], events, strict=False):
+            # A start that the record before is, and that this record should stop.
             opened = before if before and before.key == start else None
             if event.key == start and opened:
                 yield event, f"{start} comes again before a {stop} for that of line {opened.line}"

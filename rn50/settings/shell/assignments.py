@@ -70,7 +70,7 @@ _SHELLS_OWN = re.compile(
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
 )
 """Names of variables that a shell has without any file, with values that differ between machines or runs."""
-# What a statement that is not read may set:
+# Patterns of the variables that a statement that is not read may set:
 _SETS = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=|\{([A-Za-z_]\w*):?=")
 """Name that the statement assigns: ``X=``, an element of an array, ``X[1]+=``, or a default, ``${X:=``."""
 _SETS_ITS_WORDS = re.compile(
@@ -83,8 +83,8 @@ _SETS_ANYTHING = re.compile(
 )
 """Command that may set any variable, because its text is only known when it runs: ``$COMMAND``,
 ``export $NAME=1`` or, where a word may begin, ``eval ...``, ``source FILE``, ``. FILE``."""
-# Its three parts: where a command begins; variables before its name, as in ``LR=2 python``; its name, perhaps
-# with a folder.
+# The three parts of _STARTS: where a command begins; variables before its name, as in ``LR=2 python``; its
+# name, perhaps with a folder.
 _STARTS = re.compile(
     r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
     r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|\w*run|sbatch|salloc|mpiexec|ssh|accelerate"
@@ -181,8 +181,9 @@ class _Reader:
         self._open.append(path)
         for statement in statements(text):
             try:
-                if trouble := self._end or statement.trouble:
-                    raise NotPlainError(trouble)
+                # ``trouble`` is syntax beyond a simple command, such as a loop or a function.
+                if reason := self._end or statement.trouble:
+                    raise NotPlainError(reason)
                 if statement.tokens == ("return",):
                     self._note(statement, "ends the file; what follows is not read")
                     break
@@ -271,7 +272,8 @@ class _Reader:
         if here := _HERE.match(unquoted):
             folder, name = self._open[-1].parent, unquoted[here.end() :]
         else:
-            # The path begins in the folder of the first file. A word with a $ fails the next test as it is.
+            # Any other relative path begins in the folder of the first file. ``shlex`` would remove quotes
+            # around a $; the check below refuses a word with a $.
             folder = self._open[0].parent
             name = word if "$" in word else shlex.split(word)[0]
         if not re.fullmatch(r"[\w.+/-]+", name):
@@ -323,11 +325,11 @@ class _Reader:
     def _piece(self, piece: str, following: str, in_quotes: bool, depth: int) -> str:
         """Return the text that ``piece``, a quote, an escape, a substitution or a special character, stands
         for. ``following`` is the character behind it, empty at the end."""
-        # ``x in tuple("ab")`` is False for an empty x, unlike ``x in "ab"``.
         if piece.startswith("\\"):
             if piece[1:] == "\n":  # the word goes on in the next line
                 return ""
-            # Within double quotes a backslash stays, unless it is before one of these characters.
+            # Within double quotes a backslash stays, unless it is before one of these characters. They are a
+            # tuple because an empty text is in every string.
             return piece if in_quotes and piece[1:] not in tuple('$`"\\') else piece[1:]
         if piece.startswith("'"):
             return piece[1:-1]
