@@ -48,6 +48,8 @@ class Traits(NamedTuple):
     """Values of INPUT_LIBRARY besides "auto". If DALI cannot be imported, "auto" takes the last."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    open_recipe: tuple[str, ...] = ()
+    """Variables of the open recipe that the engine implements. LR_DECAY needs no engine."""
     fused: tuple[tuple[int, int], str] | None = None
     """(least compute capability, package): a new configuration for such GPUs sets STEP_MODE=fused, which
     needs the package. None: no new configuration sets it."""

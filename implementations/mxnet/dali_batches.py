@@ -15,19 +15,19 @@ from rn50.data.pipeline.batches import BatchFormat
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) float32."""
 
-    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> Any:
         gpu = batch_format.device_id
         context = mx.cpu() if gpu is None else mx.gpu(gpu)
+        self._wrong = mx.nd.zeros(1, context)
         # Two buffers, so that a batch can be copied while MXNet still reads the batch before. ``copy_in``
         # waits until MXNet has done with a buffer.
-        self._buffers = [
+        return [
             (mx.nd.empty(shape, context, batch_format.dtype), mx.nd.empty((shape[0], 1), context))
             for _ in range(2)
         ]
-        self._wrong = mx.nd.zeros(1, context)
 
-    def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
-        buffers = self._buffers[index % 2]
+    def _copied(self, outputs: Any, arrays: Any, index: int) -> tuple[Any, Any]:
+        buffers = arrays[index % 2]
         for output, array in zip(outputs, buffers, strict=False):
             copy_in(output.as_tensor(), array)
         images, labels = buffers[0], buffers[1].reshape(-1)

@@ -4,6 +4,7 @@
 describes the public methods.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,31 +44,36 @@ class MxnetEngine:
         config, hyperparameters = self._config, self._config.hyperparameters
         mx.random.seed(seed)
         self.network = self._network(precision)
-        # One graph for full batches and one for ragged batches: MXNet plans a graph of static shape anew
-        # whenever the shape changes.
-        self._loss = TrainingLoss(self.network, config.data.classes, hyperparameters.label_smoothing)
-        self._ragged_loss = TrainingLoss(self.network, config.data.classes, hyperparameters.label_smoothing)
+        # A graph for every size of images, of full batches and of ragged ones: MXNet plans a graph of static
+        # shape anew whenever the shape changes.
+        self._losses, self._ragged_losses = (
+            {size: self._loss_graph() for size in config.image_sizes} for _ in range(2)
+        )
         self._evaluation = Evaluation(self.network)
-        for graph in (self._loss, self._ragged_loss, self._evaluation):
-            graph.hybridize(static_alloc=True, static_shape=True)
+        self._evaluation.hybridize(static_alloc=True, static_shape=True)
         parameters = trainable(self.network)
+        averaged = self.tensors() if hyperparameters.ema_half_life else {}
+        self._averages = {name: tensor.copy() for name, tensor in averaged.items()}
         self._gradients = flatten_gradients(parameters, config.run.gradient_groups, self._zeros)
         self.optimizer = optimizer.create(parameters, hyperparameters)
         return [parameter.name for parameter in parameters]
 
-    def step(self, batch: Batch, learning_rate: float) -> Any:
+    def step(self, batch: Batch, learning_rate: float, average_share: float = 0.0) -> Any:
         """Train on a batch. Return the loss of every sample, which may still be computed."""
         images, labels, samples, global_samples = batch
+        size = images.shape[2]  # H of NCHW, or W of NHWC
         with autograd.record():
             if samples < len(labels):
-                loss = self._ragged_loss(images[:samples], labels[:samples])
+                loss = self._ragged_losses[size](images[:samples], labels[:samples])
             else:
-                loss = self._loss(images, labels)
+                loss = self._losses[size](images, labels)
         loss.backward()
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         for weight, mask in self._masks:  # pruned weights stay 0
             mx.nd.elemwise_mul(weight, mask, out=weight)
+        if average_share:
+            self._average(average_share)
         return loss
 
     def mean(self, loss: Any) -> float:
@@ -84,8 +90,8 @@ class MxnetEngine:
     def tensors(self) -> dict[str, Any]:
         return {name: parameter.data() for name, parameter in self.network.collect_params().items()}
 
-    def momentum(self) -> dict[str, Any]:
-        return self.optimizer.momentum()
+    def state(self) -> dict[str, dict[str, Any]]:
+        return {"momentum": self.optimizer.momentum(), "average": self._averages}
 
     def array(self, tensor: Any) -> np.ndarray:
         """Return the values of a tensor of the network, convolutions as (outputs, inputs, height, width)."""
@@ -101,10 +107,10 @@ class MxnetEngine:
         arrays = {name: self._with_axis_moved(mask, 1, 3) for name, mask in masks.items()}
         self._masks = [(tensors[name], mx.nd.array(arrays[name], self.context)) for name in arrays]
 
-    def synthetic(self) -> Batch:
+    def synthetic(self, image_size: int) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape, dtype = self.batch_format.shape(samples, data.image_size), self.batch_format.dtype
+        shape, dtype = self.batch_format.shape(samples, image_size), self.batch_format.dtype
         random = np.random.RandomState(0)
         images = mx.nd.array(random.standard_normal(shape), self.context, dtype)
         labels = mx.nd.array(random.randint(data.classes, size=samples), self.context, "float32")
@@ -131,6 +137,19 @@ class MxnetEngine:
         gpu = self.context.device_id if on_gpu else None
         return BatchFormat(gpu, device.image_layout(self._config), on_gpu and precision == "float16")
 
+    def _loss_graph(self) -> TrainingLoss:
+        """Return a new graph of the training loss, for batches of one shape."""
+        h, classes = self._config.hyperparameters, self._config.data.classes
+        graph = TrainingLoss(self.network, classes, h.label_smoothing, h.loss == "binary")
+        graph.hybridize(static_alloc=True, static_shape=True)
+        return graph
+
+    def _average(self, share: float) -> None:
+        """Add ``share`` of the difference from its tensor to every average."""
+        tensors = self.tensors()
+        for name, average in self._averages.items():
+            average[:] += share * (tensors[name] - average)
+
     def _network(self, precision: str) -> Any:
         """Return the network with its initial weights."""
         run, data = self._config.run, self._config.data
@@ -139,7 +158,9 @@ class MxnetEngine:
         # True: every layer rounds its weights and inputs as in int8.
         rounds = run.quantization == quantization.NAME
         layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds, data.image_size)
-        network = ResNet50(data.classes, data.width, self._config.hyperparameters.bn_gamma_zero, layout)
+        h = self._config.hyperparameters
+        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
+        network = ResNet50(data.classes, data.width, h.bn_gamma_zero, layout, bias)
         network.initialize(ctx=self.context)
         return network
 

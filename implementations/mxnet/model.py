@@ -138,12 +138,13 @@ class ConvNorm(HybridBlock):
 
 
 class Classifier(HybridBlock):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``), float32."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``), float32. ``bias`` is the initial value of its
+    biases."""
 
-    def __init__(self, inputs: int, classes: int, layout: Layout):
+    def __init__(self, inputs: int, classes: int, layout: Layout, bias: float = 0.0):
         super().__init__(prefix="fc1_")
         self.weight = self.params.get("weight", shape=(classes, inputs), init=mx.init.Normal(0.01))
-        self.bias = self.params.get("bias", shape=(classes,), init="zeros")
+        self.bias = self.params.get("bias", shape=(classes,), init=mx.init.Constant(bias))
         self._layout, self._classes = layout, classes
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any) -> Any:
@@ -191,7 +192,7 @@ class ResNet50(HybridBlock):
     arXiv:1706.02677, section 5.1).
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout):
+    def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout, bias: float = 0.0):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         # bfloat16 is for CPUs alone. The first convolution stays in float32: for three channels oneDNN's only
@@ -209,7 +210,7 @@ class ResNet50(HybridBlock):
         for unit in geometry.units(width):
             self.features.add(Bottleneck(unit, side, layout, "zeros" if gamma_zero else "ones"))
             side = math.ceil(side / unit.body[1].stride)
-        classifier = Classifier(geometry.features(width), classes, layout)
+        classifier = Classifier(geometry.features(width), classes, layout, bias)
         self.features.add(nn.GlobalAvgPool2D(layout=layout.axes), nn.Flatten(), classifier)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
@@ -218,16 +219,25 @@ class ResNet50(HybridBlock):
 
 class TrainingLoss(HybridBlock):
     """Computes the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
-    classes``, where e is ``label_smoothing``."""
+    classes``, where e is ``label_smoothing``.
 
-    def __init__(self, network: HybridBlock, classes: int, label_smoothing: float):
+    The cross entropy is that of a softmax over the classes. With ``binary`` it is the sum over the classes of
+    that of a sigmoid: ``sum(softplus(z) - t * z)`` for logits z and the target t.
+    """
+
+    def __init__(self, network: HybridBlock, classes: int, label_smoothing: float, binary: bool = False):
         super().__init__(prefix="")
         self.network, self._classes, self._smoothing = network, classes, label_smoothing
+        self._binary = binary
 
     def hybrid_forward(self, F: Any, images: Any, labels: Any) -> Any:
-        log_probability = F.log_softmax(self.network(images))
-        loss = -(1 - self._smoothing) * F.pick(log_probability, labels)
-        return loss - self._smoothing / self._classes * F.sum(log_probability, axis=1)
+        logits = self.network(images)
+        scores = logits if self._binary else F.log_softmax(logits)
+        of_target = (1 - self._smoothing) * F.pick(scores, labels)
+        of_target = of_target + self._smoothing / self._classes * F.sum(scores, axis=1)
+        if not self._binary:
+            return -of_target
+        return F.sum(F.Activation(logits, act_type="softrelu"), axis=1) - of_target  # softrelu: softplus
 
 
 class Evaluation(HybridBlock):

@@ -34,6 +34,7 @@ TRAITS = Traits(
     packages=r"mxnet.*|nvidia-dali-.*|numpy|horovod",
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
+    open_recipe=("IMAGE_SIZES", "LOSS", "EMA_HALF_LIFE"),
     inference={"hybridized": ("float32", "bfloat16")},
     capabilities=MACHINE_CODE,
     cuda=11,

@@ -4,6 +4,7 @@
 owes its caller.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,21 +35,28 @@ class PaddleEngine:
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](parameters, self._gradients, h)
+        averaged = self.tensors() if h.ema_half_life else {}
+        self._averages = {name: tensor.clone().detach() for name, tensor in averaged.items()}
         return [parameter.name for parameter in parameters]
 
-    def step(self, batch: Batch, learning_rate: float) -> paddle.Tensor:
+    def step(self, batch: Batch, learning_rate: float, average_share: float = 0.0) -> paddle.Tensor:
         images, labels, samples, global_samples = batch
         self.network.train()
         self._gradients.zero_()
-        smoothing = self._config.hyperparameters.label_smoothing
+        h = self._config.hyperparameters
         # The samples behind ``samples`` only pad the batch.
-        loss = training_loss(self.network, images[:samples], labels[:samples], smoothing)
+        target = h.label_smoothing, h.loss == "binary"
+        loss = training_loss(self.network, images[:samples], labels[:samples], *target)
         loss.sum().backward()  # a sum, which the optimizer divides by global_samples
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         with paddle.no_grad():
             for tensor, mask in self._masks:
                 tensor.multiply_(mask)
+            if average_share:
+                tensors = self.tensors()
+                for name, average in self._averages.items():
+                    average.lerp_(tensors[name], average_share)
         return loss.detach()
 
     def mean(self, loss: paddle.Tensor) -> float:
@@ -66,8 +74,8 @@ class PaddleEngine:
     def tensors(self) -> dict[str, paddle.Tensor]:
         return tensors(self.network)
 
-    def momentum(self) -> dict[str, paddle.Tensor]:
-        return self.optimizer.momentum()
+    def state(self) -> dict[str, dict[str, paddle.Tensor]]:
+        return {"momentum": self.optimizer.momentum(), "average": self._averages}
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
         return tensor.numpy()
@@ -79,10 +87,10 @@ class PaddleEngine:
         tensors = self.tensors()
         self._masks = [(tensors[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
 
-    def synthetic(self) -> Batch:
+    def synthetic(self, image_size: int) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) int64."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape, dtype = self.batch_format.shape(samples, data.image_size), self.batch_format.dtype
+        shape, dtype = self.batch_format.shape(samples, image_size), self.batch_format.dtype
         random = np.random.RandomState(0)
         images = paddle.to_tensor(random.standard_normal(shape).astype(dtype))
         labels = paddle.to_tensor(random.randint(data.classes, size=samples))
@@ -109,9 +117,10 @@ class PaddleEngine:
     def _network(self, precision: str) -> Any:
         """Return the network, without initial weights."""
         data, layout = self._config.data, f"N{self.batch_format.layout}"
-        gamma_zero = self._config.hyperparameters.bn_gamma_zero
+        h = self._config.hyperparameters
         is_quantized = self._config.run.quantization == quantization.NAME
-        return ResNet50(data.classes, data.width, gamma_zero, precision, layout, is_quantized)
+        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, layout, is_quantized, bias)
 
 
 create = PaddleEngine

@@ -17,8 +17,16 @@ from rn50.settings.config import Config
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
-        super().__init__(config, split, communicator, seed, batch_format)
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        communicator: Any,
+        seed: int,
+        batch_format: BatchFormat,
+        epoch: int,
+    ):
+        super().__init__(config, split, communicator, seed, batch_format, epoch)
         self._batch_format = batch_format
         self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
 

@@ -101,8 +101,8 @@ class ConvNorm(nn.Layer):
 
 
 class Classifier(nn.Layer):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32. ``ResNet50`` sets ``precision`` and
-    ``rounds``."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32. ``bias`` is the initial value of its
+    biases. ``ResNet50`` sets ``precision`` and ``rounds``."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     precision: str
@@ -110,14 +110,15 @@ class Classifier(nn.Layer):
     rounds: bool
     """True if weights and inputs are rounded as in int8."""
 
-    def __init__(self, inputs: int, classes: int):
+    def __init__(self, inputs: int, classes: int, bias: float = 0.0):
         super().__init__()
+        self._first_bias = bias
         self.weight, self.bias = empty(self, [classes, inputs]), empty(self, [classes])
 
     def initialize(self, random: np.random.RandomState) -> None:
         """Set the values that a run begins with."""
         fill_normal(self.weight, 0.01, random)
-        fill(self.bias, 0)
+        fill(self.bias, self._first_bias)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         weight = self.weight
@@ -158,7 +159,14 @@ class ResNet50(nn.Layer):
     """
 
     def __init__(
-        self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False
+        self,
+        classes: int,
+        width: float,
+        gamma_zero: bool,
+        precision: str,
+        layout: str,
+        rounds: bool = False,
+        bias: float = 0.0,
     ):
         super().__init__()
         self.features = nn.Sequential(
@@ -167,7 +175,7 @@ class ResNet50(nn.Layer):
             *(Bottleneck(unit, 0.0 if gamma_zero else 1.0) for unit in geometry.units(width)),
             nn.AdaptiveAvgPool2D(1, data_format=layout),
             nn.Flatten(),
-            Classifier(geometry.features(width), classes),
+            Classifier(geometry.features(width), classes, bias),
         )
         for layer in _layers(self):
             layer.layout, layer.precision, layer.rounds = layout, precision, rounds
@@ -205,13 +213,25 @@ def fill_normal(parameter: paddle.Tensor, deviation: float, random: np.random.Ra
 
 
 def training_loss(
-    network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor, label_smoothing: float
+    network: nn.Layer,
+    images: paddle.Tensor,
+    labels: paddle.Tensor,
+    label_smoothing: float,
+    binary: bool = False,
 ) -> paddle.Tensor:
     """Return the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
-    classes``, where e is ``label_smoothing``."""
-    logits = network(images)
-    losses = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=label_smoothing)
-    return losses.reshape([-1])
+    classes``, where e is ``label_smoothing``.
+
+    The cross entropy is that of a softmax over the classes. With ``binary`` it is the sum over the classes of
+    that of a sigmoid: ``sum(softplus(z) - t * z)`` for logits z and the target t.
+    """
+    logits, e = network(images), label_smoothing
+    if not binary:
+        losses = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=e)
+        return losses.reshape([-1])
+    of_label = paddle.take_along_axis(logits, labels.unsqueeze(1), axis=1).squeeze(1)
+    of_target = (1 - e) * of_label + e / logits.shape[1] * logits.sum(axis=1)
+    return functional.softplus(logits).sum(axis=1) - of_target
 
 
 class NamedParameter(NamedTuple):

@@ -16,6 +16,7 @@ TRAITS = Traits(
     # No bfloat16 on a CPU: PaddlePaddle accepts it there with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
+    open_recipe=("IMAGE_SIZES", "LOSS", "EMA_HALF_LIFE"),
     inference={"native": ("float32",), "onednn": ("float32", "bfloat16")},
     capabilities=MACHINE_CODE,
     cuda=11,

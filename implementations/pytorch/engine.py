@@ -5,6 +5,7 @@ owes its caller.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from implementations.pytorch import device
+from implementations.pytorch.averages import Averages
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
@@ -48,15 +50,22 @@ class PytorchEngine:
         flat = flatten(parameters, self._zeros)
         self._gradients = flat.gradients
         self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
+        self._averages = Averages(flat, self.tensors()) if h.ema_half_life else None
+        is_binary = h.loss == "binary"
         # The step of a ragged batch, the last of an epoch, which may be smaller than the others. It runs
         # operation by operation, and is never captured as a CUDA graph.
-        self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
+        self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing, is_binary)
         if mode == "fused" and self.device.type == "cuda":
             # This step casts all weights to half precision in one kernel.
-            self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
-        batch = self.synthetic()
-        # The same step for full batches, compiled or captured as ``mode`` says.
-        self._full_step = full_batch_step(mode, self._ragged_step, batch.images, batch.labels)
+            dtype = PRECISIONS[precision]
+            self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, dtype, is_binary)
+        # The same step for full batches, compiled or captured as ``mode`` says, for each size of images. The
+        # captured steps share their memory: no two run at the same time.
+        pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._full_steps = {}
+        for size in self._config.image_sizes:
+            images, labels, *_ = self.synthetic(size)
+            self._full_steps[size] = full_batch_step(mode, self._ragged_step, images, labels, pool)
         if is_captured(mode, self.device):
             # ``optimizer.step`` calls ``run``: from here on it replays a CUDA graph of the update.
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
@@ -65,7 +74,7 @@ class PytorchEngine:
             self.network.initialize(seed)
         return [parameter.name for parameter in parameters]
 
-    def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
+    def step(self, batch: Batch, learning_rate: float, average_share: float = 0.0) -> torch.Tensor:
         # During this step the loop reads the loss of the step before, by ``mean``. That waits for the work
         # that has been started up to here, and not for this step.
         self._look_back.mark()
@@ -80,6 +89,8 @@ class PytorchEngine:
         self.optimizer.step(learning_rate, global_samples)
         if self._masks:
             torch._foreach_mul_(self._masked, self._masks)
+        if self._averages and average_share:
+            self._averages.update(average_share)
         return loss
 
     def mean(self, loss: torch.Tensor) -> float:
@@ -98,8 +109,9 @@ class PytorchEngine:
     def tensors(self) -> dict[str, torch.Tensor]:
         return tensors(self.network)
 
-    def momentum(self) -> dict[str, torch.Tensor]:
-        return self.optimizer.momentum()
+    def state(self) -> dict[str, dict[str, torch.Tensor]]:
+        averages = self._averages.tensors if self._averages else {}
+        return {"momentum": self.optimizer.momentum(), "average": averages}
 
     def array(self, tensor: torch.Tensor) -> np.ndarray:
         return np.array(tensor.cpu().numpy(), order="C")
@@ -113,10 +125,10 @@ class PytorchEngine:
         pairs = zip(self._masked, masks.values(), strict=True)
         self._masks = [torch.empty_like(masked).copy_(torch.from_numpy(mask)) for masked, mask in pairs]
 
-    def synthetic(self) -> Batch:
+    def synthetic(self, image_size: int) -> Batch:
         """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape = self.batch_format.shape(samples, data.image_size)
+        shape = self.batch_format.shape(samples, image_size)
         dtype = getattr(torch, self.batch_format.dtype)
         random = torch.Generator().manual_seed(0)
         images = torch.randn(shape, generator=random).to(self.device, dtype).permute(0, 3, 1, 2)
@@ -126,6 +138,10 @@ class PytorchEngine:
     def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def _full_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Run the step of a full batch (``step.Step``)."""
+        return self._full_steps[images.shape[-1]](images, labels)
 
     def _zeros(self, values: int) -> torch.Tensor:
         """Return the memory of the gradients, float32 of shape (values,): shared with the other ranks if the
@@ -147,7 +163,9 @@ class PytorchEngine:
         h, data, run = self._config.hyperparameters, self._config.data, self._config.run
         layers = layers_of(run.step_mode, self.device, h.batch_size)
         rounds = run.quantization == quantization.NAME
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, rounds=rounds, **layers)
+        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
+        layers |= {"rounds": rounds, "blur": h.blur_pool, "bias": bias}
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, **layers)
 
     @contextlib.contextmanager
     def _without_trials(self) -> Iterator[None]:

@@ -23,9 +23,11 @@ class HalfWeights(Eager):
     These weights are the parameters with weight decay, and come first in ``flat``.
     """
 
-    def __init__(self, network: nn.Module, flat: Flat, label_smoothing: float, precision: torch.dtype):
+    def __init__(
+        self, network: nn.Module, flat: Flat, label_smoothing: float, precision: torch.dtype, binary: bool
+    ):
         parameters, weights, gradients = flat
-        super().__init__(network, gradients, label_smoothing)
+        super().__init__(network, gradients, label_smoothing, binary)
         decayed = [parameter for parameter in parameters if optimizers.has_weight_decay(parameter.name)]
         self._count = len(decayed)
         # The values of these parameters lie before index ``end`` of the flat tensors.
@@ -45,7 +47,7 @@ class HalfWeights(Eager):
         """Run a step; see ``Step``."""
         self._network.train()
         self._half.copy_(self._weights)
-        losses = training_loss(self._network_in_half, images, labels, self._label_smoothing)
+        losses = training_loss(self._network_in_half, images, labels, *self._target)
         grads = torch.autograd.grad(losses.sum(), self._inputs)
         # PyTorch has no public function that copies many tensors at once. This one needs gradients of one
         # type: those of the weights are in half precision, the others in float32.

@@ -18,11 +18,19 @@ from rn50.settings.config import Config
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        communicator: Any,
+        seed: int,
+        batch_format: BatchFormat,
+        epoch: int,
+    ):
         # Set first what ``_load`` uses, which the base class calls.
         self._channels, self._device = batch_format.channels, device_of(batch_format)
         self._dtype = getattr(torch, batch_format.dtype)
-        super().__init__(config, split, communicator, seed, batch_format)
+        super().__init__(config, split, communicator, seed, batch_format, epoch)
         self._mean = torch.tensor(rules.MEAN, device=self._device)
         self._std = torch.tensor(rules.STD, device=self._device)
 

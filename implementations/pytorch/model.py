@@ -32,6 +32,10 @@ ALIGNMENT = 64
 """In the tensors of ``Flat`` each parameter begins at a multiple of this many elements: 256 bytes in float32,
 the boundary on which a tensor of its own would begin."""
 
+BLURRED_INPUTS = 16
+"""Fewest input channels of a convolution that BlurPool blurs, so that the images themselves stay sharp (the
+value of composer 0.8.2, "min_channels")."""
+
 MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 """A tensor, or a pair of the same tensor twice. Two layers read the output of a block: the first convolution
 and the shortcut of the next block. Each reads its own half of the pair, so that a fused kernel gets the two
@@ -99,12 +103,43 @@ def rounded_input(x: torch.Tensor) -> torch.Tensor:
     return x + (levels.sub(zero_point).mul(scale) - value)
 
 
+class LowPass(nn.Module):
+    """Convolves every channel with the binomial filter [1 2 1] x [1 2 1] / 16, zeros beyond the edges: (N,
+    channels, H, W) -> (N, channels, H/s, W/s) for the stride s.
+
+    It keeps fine patterns from becoming coarse ones where every second pixel is left out (Zhang, "Making
+    Convolutional Networks Shift-Invariant Again", arXiv:1904.11486).
+    """
+
+    def __init__(self, channels: int, stride: int = 1):
+        super().__init__()
+        row = torch.tensor([1.0, 2.0, 1.0]) / 4
+        self.register_buffer("filter", torch.outer(row, row).expand(channels, 1, 3, 3).contiguous())
+        self._options = {"stride": stride, "padding": 1, "groups": channels}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(x, self.filter, **self._options)
+
+
+class BlurredPool(nn.Module):
+    """Max-pooling of 3x3 with stride 1, then a ``LowPass`` with stride 2: (N, channels, H, W) -> (N,
+    channels, H/2, W/2)."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self._low_pass = LowPass(channels, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._low_pass(functional.max_pool2d(x, 3, 1, 1))
+
+
 class ConvNorm(nn.Module):
     """Convolution without bias and with stride s, batch norm, the sum with a shortcut if ``forward`` gets
     one, and ReLU if ``relu``: (N, inputs, H, W) -> (N, outputs, H/s, W/s).
 
     ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``. ``gamma`` is the initial value of batch
-    norm's gamma. ``ResNet50`` sets the three attributes below.
+    norm's gamma. With ``blur`` a ``LowPass`` comes before a convolution of stride 2, unless its input has
+    less than ``BLURRED_INPUTS`` channels, and in the pooling. ``ResNet50`` sets the three attributes below.
     """
 
     rounds = False
@@ -121,6 +156,7 @@ class ConvNorm(nn.Module):
         gamma: float = 1.0,
         twice: bool = False,
         pool: bool = False,
+        blur: bool = False,
     ):
         super().__init__()
         name, norm, inputs, outputs, kernel, stride = convolution
@@ -132,7 +168,10 @@ class ConvNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
         self._stride, self._padding, self._first_gamma = stride, convolution.padding, gamma
-        self._options = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
+        self._options = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool and not blur}
+        is_blurred = blur and stride == 2 and inputs >= BLURRED_INPUTS
+        self._before = LowPass(inputs) if is_blurred else nn.Identity()
+        self._after = BlurredPool(outputs) if blur and pool else nn.Identity()
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -145,7 +184,7 @@ class ConvNorm(nn.Module):
         self.running_var.fill_(1.0)
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> MaybeTwice:
-        weight = self.weight
+        x, weight = self._before(x), self.weight
         if self.rounds:
             x, weight = rounded_input(x), rounded_weight(weight)
         if x.shape[1] > weight.shape[1]:
@@ -154,27 +193,28 @@ class ConvNorm(nn.Module):
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
             x, further_arguments = self.convolve(x, weight, self._stride, self._padding)
-            return self.normalise(x, shortcut, *norm, **self._options, **further_arguments)
+            return self._after(self.normalise(x, shortcut, *norm, **self._options, **further_arguments))
         x, _ = plain_convolution(x, weight, self._stride, self._padding)
-        return separate_normalise(x, shortcut, *norm, **self._options, training=False)
+        return self._after(separate_normalise(x, shortcut, *norm, **self._options, training=False))
 
 
 class Classifier(nn.Module):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``)."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``). ``bias`` is the initial value of its biases."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     rounds = False
     """True if weights and inputs are rounded as in int8."""
 
-    def __init__(self, inputs: int, classes: int):
+    def __init__(self, inputs: int, classes: int, bias: float = 0.0):
         super().__init__()
+        self._first_bias = bias
         self.weight = nn.Parameter(torch.empty(classes, inputs))
         self.bias = nn.Parameter(torch.empty(classes))
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
         fill_normal(self.weight, deviation=0.01, random=random)
-        self.bias.data.fill_(0.0)
+        self.bias.data.fill_(self._first_bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.weight
@@ -191,12 +231,12 @@ class Bottleneck(nn.Module):
     block. So the input of a block is a pair, except in the first block of the network.
     """
 
-    def __init__(self, unit: Unit, last_gamma: float, twice: bool = False):
+    def __init__(self, unit: Unit, last_gamma: float, twice: bool = False, blur: bool = False):
         super().__init__()
         first, second, last = unit.body
         last_norm = ConvNorm(last, gamma=last_gamma, twice=twice)
-        self.body = nn.Sequential(ConvNorm(first), ConvNorm(second), last_norm)
-        self.shortcut = ConvNorm(unit.shortcut[0], relu=False) if unit.shortcut else None
+        self.body = nn.Sequential(ConvNorm(first), ConvNorm(second, blur=blur), last_norm)
+        self.shortcut = ConvNorm(unit.shortcut[0], relu=False, blur=blur) if unit.shortcut else None
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
         x, for_shortcut = x if isinstance(x, tuple) else (x, x)
@@ -225,16 +265,18 @@ class ResNet50(nn.Module):
         normalise: Normalise = separate_normalise,
         rounds: bool = False,
         convolve: Convolve = plain_convolution,
+        blur: bool = False,
+        bias: float = 0.0,
     ):
         super().__init__()
         units = list(geometry.units(width))
         last_gamma = 0.0 if gamma_zero else 1.0
         self.features = nn.Sequential(
-            ConvNorm(geometry.stem(width), pool=True),
-            *(Bottleneck(unit, last_gamma, twice=unit is not units[-1]) for unit in units),
+            ConvNorm(geometry.stem(width), pool=True, blur=blur),
+            *(Bottleneck(unit, last_gamma, twice=unit is not units[-1], blur=blur) for unit in units),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            Classifier(geometry.features(width), classes),
+            Classifier(geometry.features(width), classes, bias),
         )
         self._precision = PRECISIONS[precision]
         for module in _layers(self):
@@ -259,13 +301,24 @@ def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generat
 
 
 def training_loss(
-    network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float
+    network: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    label_smoothing: float,
+    binary: bool = False,
 ) -> torch.Tensor:
     """Return the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
-    classes``, where e is ``label_smoothing``."""
-    return functional.cross_entropy(
-        network(images), labels, label_smoothing=label_smoothing, reduction="none"
-    )
+    classes``, where e is ``label_smoothing``.
+
+    The cross entropy is that of a softmax over the classes. With ``binary`` it is the sum over the classes of
+    that of a sigmoid: ``sum(softplus(z) - t * z)`` for logits z and the target t.
+    """
+    logits, e = network(images), label_smoothing
+    if not binary:
+        return functional.cross_entropy(logits, labels, label_smoothing=e, reduction="none")
+    of_label = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    of_target = (1 - e) * of_label + e / logits.shape[1] * logits.sum(dim=1)
+    return functional.softplus(logits).sum(dim=1) - of_target
 
 
 class NamedParameter(NamedTuple):
@@ -287,7 +340,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     for module in _layers(network):
         # "bn0_" from "bn0_gamma". The classifier has no batch norm, and no buffers.
         norm = module.names.get("gamma", "").replace("gamma", "")
-        by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
+        by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers(recurse=False))
     return by_name
 
 

@@ -61,7 +61,12 @@ class Sgd:
         """Make one update with the learning rate and the number of samples that ``step`` has written to the
         device."""
         rates = self._rates()[self._owner].unsqueeze(1)
-        change = self._gradients.div_(self._samples).addcmul_(self._weight_decay, self._weights)
+        change = self._gradients.div_(self._samples)
+        if self._hyperparameters.decoupled_weight_decay:
+            relative_rate = self._learning_rate / self._hyperparameters.learning_rate
+            self._weights.mul_(1 - relative_rate * self._weight_decay)
+        else:
+            change.addcmul_(self._weight_decay, self._weights)
         self._velocities.mul_(self._hyperparameters.momentum).addcmul_(rates, change)
         self._weights.sub_(self._velocities)
 

@@ -1,9 +1,10 @@
 """Forward and backward pass of a training step, and the ways in which a device executes them (STEP_MODE).
 
-``PytorchEngine`` has two such steps. All full batches have one shape, so their step can be compiled for that
-shape, or captured once as a CUDA graph, which the host then starts with a single call. The last batch of an
-epoch may be ragged, that is smaller; its step runs operation by operation. The update of the weights is not
-part of these steps: the all-reduce comes before it. On a GPU it is a CUDA graph of its own.
+``PytorchEngine`` has a step for ragged batches and one for the full batches of each size of images. These
+have one shape, so their step can be compiled for that shape, or captured once as a CUDA graph, which the host
+then starts with a single call. The last batch of an epoch may be ragged, that is smaller; its step runs
+operation by operation. The update of the weights is not part of these steps: the all-reduce comes before it.
+On a GPU it is a CUDA graph of its own.
 """
 
 from collections.abc import Callable
@@ -28,30 +29,41 @@ class Eager:
     operations are then those that the compiler has made of both passes."""
 
     def __init__(
-        self, network: nn.Module, gradients: torch.Tensor, label_smoothing: float, losses: Any = training_loss
+        self,
+        network: nn.Module,
+        gradients: torch.Tensor,
+        label_smoothing: float,
+        binary: bool = False,
+        losses: Any = training_loss,
     ):
-        self._network, self._gradients, self._label_smoothing = network, gradients, label_smoothing
-        self._losses = losses
+        self._network, self._gradients = network, gradients
+        self._target, self._losses = (label_smoothing, binary), losses
 
     def compiled(self) -> "Eager":
         """Return this step with both passes compiled by ``torch.compile``. The first call compiles; with
         TORCHINDUCTOR_MAX_AUTOTUNE=1 it takes minutes longer."""
         losses = torch.compile(training_loss, fullgraph=True, dynamic=False)
-        return Eager(self._network, self._gradients, self._label_smoothing, losses)
+        return Eager(self._network, self._gradients, *self._target, losses)
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Run a step; see ``Step``."""
         self._network.train()
         self._gradients.zero_()
-        losses = self._losses(self._network, images, labels, self._label_smoothing)
+        losses = self._losses(self._network, images, labels, *self._target)
         losses.sum().backward()
         return losses.detach()
 
 
-def captured(run: Callable[[], Result], device: torch.device) -> tuple[Callable[[], None], Result]:
+def captured(
+    run: Callable[[], Result], device: torch.device, pool: Any = None
+) -> tuple[Callable[[], None], Result]:
     """Call ``run`` three times, then capture it as a CUDA graph. Return a function that replays the graph,
     and the tensors that ``run`` returned. Each replay reads and writes the tensors of the capture, and so
-    overwrites the returned ones."""
+    overwrites the returned ones.
+
+    Graphs with one ``pool`` of memory share it, so that a replay overwrites what the others have returned;
+    None: the graph has memory of its own.
+    """
     # The default stream cannot be captured, so the calls and the capture are on another stream.
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -60,7 +72,7 @@ def captured(run: Callable[[], Result], device: torch.device) -> tuple[Callable[
             run()
     graph = torch.cuda.CUDAGraph()
     # Capture the work of this thread only: threads of NCCL and DALI may use the device meanwhile.
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         result = run()
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph.replay, result
@@ -69,9 +81,9 @@ def captured(run: Callable[[], Result], device: torch.device) -> tuple[Callable[
 class Graph:
     """A step captured as a CUDA graph."""
 
-    def __init__(self, step: Step, images: torch.Tensor, labels: torch.Tensor):
+    def __init__(self, step: Step, images: torch.Tensor, labels: torch.Tensor, pool: Any):
         self._images, self._labels = images.clone(), labels.clone()
-        self._replay, self._losses = captured(lambda: step(self._images, self._labels), images.device)
+        self._replay, self._losses = captured(lambda: step(self._images, self._labels), images.device, pool)
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Run a step; see ``Step``. The shapes must be those of the capture."""
@@ -81,12 +93,14 @@ class Graph:
         return self._losses.clone()  # the next replay overwrites the original
 
 
-def full_batch_step(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:
+def full_batch_step(
+    mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor, pool: Any = None
+) -> Step:
     """Return ``step`` as STEP_MODE ``mode`` executes it, for batches of the shapes of ``images`` and
-    ``labels``."""
+    ``labels``. ``pool`` is that of ``captured``."""
     if mode == "compile":
         step = step.compiled()
-    return Graph(step, images, labels) if is_captured(mode, images.device) else step
+    return Graph(step, images, labels, pool) if is_captured(mode, images.device) else step
 
 
 def is_captured(mode: str, device: torch.device) -> bool:

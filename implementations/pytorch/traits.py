@@ -17,6 +17,7 @@ TRAITS = Traits(
     # Ways in which inference.py runs a network -> their precisions.
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
     | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
+    open_recipe=("IMAGE_SIZES", "LOSS", "EMA_HALF_LIFE", "DECOUPLED_WD", "BLURPOOL"),
     input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
     fused=((8, 0), "triton"),  # from compute capability 8.0 on STEP_MODE=fused is advised; it needs Triton

@@ -35,9 +35,14 @@ def update(
     momentum: float,
     weight_decay: float,
     lars_eta: float | None = None,
+    relative_rate: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w
     - v``.
+
+    With ``relative_rate``, the learning rate over the highest one, weight decay is decoupled from the
+    gradient: ``v <- momentum * v + lr * g``, then ``w <- (1 - relative_rate * wd) * w - v`` (Loshchilov and
+    Hutter, "Decoupled Weight Decay Regularization", arXiv:1711.05101, algorithm 1).
 
     ``r`` is the trust ratio of LARS. It is 1 for a parameter without weight decay, and for SGD, which
     ``lars_eta`` None means. All arrays have the shape of the parameter; the result is float64.
@@ -48,5 +53,7 @@ def update(
         decay = weight_decay
         if lars_eta is not None:
             ratio = trust_ratio(weight, gradient, lars_eta, decay)
+    if relative_rate is not None:
+        weight, decay = (1 - relative_rate * decay) * weight, 0.0
     velocity = momentum * velocity + learning_rate * ratio * (gradient + decay * weight)
     return weight - velocity, velocity

@@ -70,6 +70,13 @@ def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMI
     return {"fixed": value, "closed": closed, "column": None}
 
 
+def _default_only(shown: str, default: Any, rule: str) -> Any:
+    """Return a field of ``Recipe`` that MLPerf has no log key for. The closed division allows the default of
+    its variable alone, because the reference of the benchmark does as ``rule`` says."""
+    closed = Closed((default,).__contains__, rule, "train as the rules say, or submit to the open division")
+    return _row(shown, "", {}, column=None, closed=closed)
+
+
 def _is_whole(value: float) -> bool:
     """Return whether a number is whole, with the tolerance of the official compliance checker."""
     return math.isfinite(value) and abs(value - round(value)) < 1e-5
@@ -128,6 +135,18 @@ class Recipe:
     gradient_accumulation_steps: int | None = _same_key(
         "gradient accumulation", "gradient_accumulation_steps"
     )
+    image_sizes: str | None = _default_only("image sizes", None, "the rules fix one size for all epochs")
+    lr_decay: str | None = _default_only(
+        "form of the decay", "polynomial", "the rules fix a polynomial decay"
+    )
+    decoupled_weight_decay: bool | None = _default_only(
+        "decoupled weight decay", False, "the rules fix the equations of the optimizer"
+    )
+    loss: str | None = _default_only("loss", "softmax", "the rules fix the cross-entropy of a softmax")
+    blur_pool: bool | None = _default_only("BlurPool", False, "the rules fix the layers of the network")
+    ema_half_life: float | None = _default_only(
+        "half-life of the average", 0.0, "the rules have the trained weights evaluated"
+    )
     decay_steps: float | None = None
     """Steps of the decay, if the log has steps in place of epochs. ``decay_epochs`` is computed from them."""
 
@@ -145,13 +164,13 @@ class Recipe:
         return None not in [getattr(self, name) for name in SHARED]
 
     def logged(self) -> dict[str, Any]:
-        """Return log key -> value, in the order of the log: first the keys that all optimizers share, then
-        those of the optimizer, each group in alphabetical order."""
+        """Return log key -> value, without unknown values, in the order of the log: first the keys that all
+        optimizers share, then those of the optimizer, each group in alphabetical order."""
         rows = [(name, row) for name, row in HYPERPARAMETERS.items() if self.optimizer in row.keys]
         values = {row.keys[self.optimizer]: getattr(self, name) for name, row in rows}
         common = {row.end for _, row in rows}  # a key that equals an ``end`` has no prefix
         order = sorted(values, key=lambda key: (key not in common, key.removeprefix(f"{self.optimizer}_")))
-        return {key: values[key] for key in order}
+        return {key: values[key] for key in order if values[key] is not None}
 
 
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
@@ -180,6 +199,8 @@ def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
         # In epochs, not steps, like every MXNet submission of this benchmark.
         "decay_epochs": values.get("decay_epochs") or values.get("num_epochs"),
     }
+    if values.get("lr_decay") == "cosine":
+        fields["decay_power"] = None  # half a cosine has no power
     return Recipe(**fields)
 
 

@@ -84,7 +84,9 @@ FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
 OTHER_TARGET = "another target: not an MLPerf result"
-LABELS = (NOT_A_RESULT, CUT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
+OPEN = "open recipe: no round takes ResNet-50 since v4.0"
+"""The label of a run of the open division, whose recipe need not keep the rules."""
+LABELS = (NOT_A_RESULT, CUT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET, OPEN)
 """All labels. The log has those of a run in parentheses after the platform."""
 PARALLELISM = tuple(f"{kind}_parallelism" for kind in ("tensor", "pipeline", "context", "expert"))
 PARALLELISM += ("micro_batch_size",)
@@ -136,5 +138,6 @@ def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
         (SPARSE, run.get("sparsity", "none") != "none"),
         (QUANTIZED, run.get("quantization", "none") != "none"),
         (OTHER_TARGET, run.get("target", str(TARGET_ACCURACY)) != str(TARGET_ACCURACY)),
+        (OPEN, run.get("division", "closed") == "open"),
     )
     return tuple(label for label, applies in conditions if applies)

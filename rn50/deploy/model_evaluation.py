@@ -75,7 +75,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
 
 def batches(config: Config, split: Split) -> NumpyBatches:
     """Return the batches of a split from the pipeline of a run with one rank, whose seed is 0."""
-    return NumpyBatches(config, split, SimpleNamespace(rank=0, size=1), 0, ON_CPU)
+    return NumpyBatches(config, split, SimpleNamespace(rank=0, size=1), 0, ON_CPU, 1)
 
 
 def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:

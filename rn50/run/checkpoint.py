@@ -27,8 +27,6 @@ from rn50.weights import weights_file
 SUFFIX = ".checkpoint.safetensors"
 LARGEST_SEED = 1 << 31
 """Seeds of the input pipeline are below this."""
-_MOMENTUM = "_momentum"
-"""Suffix of the name that the momentum of a tensor has in the file."""
 _RUNNING = "_running_"
 """Part of the name of every tensor with running statistics of batch norm."""
 _REMEDY = "start without RESUME=1"
@@ -44,8 +42,8 @@ class Checkpoint(NamedTuple):
     """The seed of the run."""
     precision: str
     arrays: Mapping[str, np.ndarray]
-    """float32 arrays: NAME of each tensor, NAME_momentum of the trainable ones, and rankN/NAME of the running
-    statistics of each rank N but rank 0, whose statistics are under NAME."""
+    """float32 arrays: those of ``Rank.weights`` and ``Rank.state`` of rank 0 under their names, and of every
+    other rank N the running statistics and their averages as rankN/NAME."""
 
 
 def path(config: Config) -> pathlib.Path:
@@ -115,9 +113,8 @@ def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
     A checkpoint of an earlier epoch is replaced. A checkpoint of a later epoch, which an interrupted run has
     left, is kept. Raises UserError if the file cannot be written.
     """
-    communicator, weights = rank.communicator, rank.weights()
-    momentum = {f"{name}{_MOMENTUM}": array for name, array in rank.momentum().items()}
-    arrays = {**weights, **momentum, **_statistics_of_ranks(weights, communicator)}
+    communicator, arrays = rank.communicator, {**rank.weights(), **rank.state()}
+    arrays.update(_statistics_of_ranks(arrays, communicator))
     if communicator.rank == 0 and epoch >= peek(config)[0]:
         facts = {
             "file": files.MARK,  # so that a later checkpoint may replace this one
@@ -168,23 +165,23 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
 
 
 def restore(checkpoint: Checkpoint, rank: Rank) -> None:
-    """Set weights and momentum of a rank to those of a checkpoint. Called after the warm-up.
+    """Set weights and state of a rank to those of a checkpoint. Called after the warm-up.
 
     Raises UserError if the checkpoint is of another network.
     """
     arrays, number = checkpoint.arrays, rank.communicator.rank
 
-    def saved(name: str, like: np.ndarray, *stored_names: str) -> np.ndarray:
-        """Return the first of ``stored_names`` that the checkpoint has, of the shape and type of ``like``."""
-        array = next((arrays[stored] for stored in stored_names if stored in arrays), None)
+    def saved(name: str, like: np.ndarray) -> np.ndarray:
+        """Return the array ``name`` of this rank in the checkpoint, of the shape and type of ``like``."""
+        array = arrays.get(f"rank{number}/{name}", arrays.get(name))
         if array is None or array.shape != like.shape or array.dtype != like.dtype:
             raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
         return array
 
-    weights = {name: saved(name, like, f"rank{number}/{name}", name) for name, like in rank.weights().items()}
-    momentum = {name: saved(name, like, f"{name}{_MOMENTUM}") for name, like in rank.momentum().items()}
+    weights = {name: saved(name, like) for name, like in rank.weights().items()}
+    state = {name: saved(name, like) for name, like in rank.state().items()}
     rank.assign(weights)
-    rank.assign_momentum(momentum)
+    rank.assign_state(state)
 
 
 def remove(config: Config) -> None:
@@ -194,17 +191,17 @@ def remove(config: Config) -> None:
 
 
 def _statistics_of_ranks(
-    weights: Mapping[str, np.ndarray], communicator: Communicator
+    of_rank: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
-    """Return the running statistics of all ranks but rank 0, by their names in ``Checkpoint.arrays``.
-    ``weights`` are all tensors of this rank. All ranks call it."""
+    """Return the running statistics of all ranks but rank 0, and their averages, by their names in
+    ``Checkpoint.arrays``. ``of_rank`` are all arrays of this rank. All ranks call it."""
     statistics = {}
-    for name in (name for name in weights if _RUNNING in name):
+    for name in (name for name in of_rank if _RUNNING in name):
         # A communicator sums integers only. So every rank writes the bits of its numbers into its own row of
         # a table of zeros, and the sum of the tables has the bits of all ranks.
-        table = np.zeros((communicator.size, weights[name].size), np.int64)
-        table[communicator.rank] = weights[name].reshape(-1).view(np.int32)
+        table = np.zeros((communicator.size, of_rank[name].size), np.int64)
+        table[communicator.rank] = of_rank[name].reshape(-1).view(np.int32)
         bits = all_reduce.sum_in_pieces(communicator, table.reshape(-1)).astype(np.int32)
-        arrays = bits.view(np.float32).reshape(communicator.size, *weights[name].shape)
+        arrays = bits.view(np.float32).reshape(communicator.size, *of_rank[name].shape)
         statistics.update({f"rank{rank}/{name}": arrays[rank] for rank in range(1, communicator.size)})
     return statistics

@@ -74,9 +74,12 @@ class Engine(Protocol):
         spell them.
         """
 
-    def step(self, batch: Batch, learning_rate: float) -> Tensor:
+    def step(self, batch: Batch, learning_rate: float, average_share: float = 0.0) -> Tensor:
         """Run forward pass, backward pass, all-reduce and update. Return the losses of the samples, from
-        which ``mean`` makes a number. May return before the device has finished."""
+        which ``mean`` makes a number. May return before the device has finished.
+
+        Every average of ``state`` then becomes ``average + average_share * (tensor - average)``.
+        """
 
     def mean(self, loss: Tensor) -> float:
         """Return the mean of ``loss``, which ``step`` returned.
@@ -95,9 +98,10 @@ class Engine(Protocol):
     def tensors(self) -> Mapping[str, Tensor]:
         """Return all tensors of the network by the names of ``rn50.benchmark.network.shapes``."""
 
-    def momentum(self) -> Mapping[str, Tensor]:
-        """Return the optimizer's momentum by the names of the trainable tensors. Before the first step some
-        may be missing."""
+    def state(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return what a step changes besides ``tensors``: under "momentum" the optimizer's momentum, by the
+        names of the trainable tensors, and under "average" the moving averages of all ``tensors``, by name;
+        without EMA_HALF_LIFE there are none. Before the first step some momentum may be missing."""
 
     def array(self, tensor: Tensor) -> np.ndarray:
         """Return a copy of a tensor as a NumPy array, in the shape of ``rn50.benchmark.network.shapes``."""
@@ -109,8 +113,8 @@ class Engine(Protocol):
         """After every update from now on, multiply the tensors that ``masks`` names by their masks of 0 and
         1."""
 
-    def synthetic(self) -> Batch:
-        """Return a random batch of BATCHSIZE samples on the device."""
+    def synthetic(self, image_size: int) -> Batch:
+        """Return a random batch of BATCHSIZE samples on the device, with images of ``image_size`` pixels."""
 
     def wait(self) -> None:
         """Wait until the device has finished its work."""

@@ -34,11 +34,12 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
 
 
 def open_batches(
-    config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat
+    config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat, epoch: int
 ) -> Batches:
     """Open a split of the data set, for training or validation, and return its batches for this rank.
-    ``seed`` is the seed of order, crops and mirroring."""
-    return _batches(config)(config, split, communicator, seed, batch_format)
+    ``seed`` is the seed of order, crops and mirroring. ``epoch`` is that of the first pass, which decides the
+    size of its images."""
+    return _batches(config)(config, split, communicator, seed, batch_format, epoch)
 
 
 def _batches(config: Config) -> Any:

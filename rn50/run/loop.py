@@ -32,6 +32,8 @@ PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 """Training steps and forward passes of a full batch in the warm-up. The first step compiles; the fastest of
 the forward passes is ``Rank.forward_seconds``."""
+AVERAGE_PERIOD = 10
+"""Steps between two updates of the averages of EMA_HALF_LIFE, so that they cost little time."""
 
 
 class EpochResult(NamedTuple):
@@ -76,7 +78,7 @@ class Rank:
 
         Libraries compile kernels and choose algorithms for each shape, which must not happen after the clock
         has started. The last batch of an epoch may be smaller than the others, so the warm-up makes a step of
-        each size that a last batch has.
+        each size that a last batch has, and all these steps with each size of images that IMAGE_SIZES has.
         """
         config, engine = self.config, self.engine
         self._seed = seed
@@ -85,18 +87,22 @@ class Rank:
             self.precision = precision.choose(config, self.communicator, self._trial)
             names = engine.build(seed, self.precision.name)
             initial_weights = self.weights()
-            batch = engine.synthetic()
+            samples, batch_size = config.data.train_samples, config.hyperparameters.batch_size
+            ragged = record_set.ragged_sizes(samples, config.ranks, batch_size)
+            for image_size in config.image_sizes:
+                batch = engine.synthetic(image_size)
+                for _ in range(WARM_UP_STEPS):
+                    self._dry_step(engine, batch)
+                for samples in ragged:
+                    self._dry_step(engine, batch._replace(samples=samples))
+            batch = engine.synthetic(config.data.image_size)
             for _ in range(WARM_UP_STEPS):
-                self._dry_step(engine, batch)
                 begin = time.perf_counter()
                 engine.correct(batch)  # a forward pass
                 engine.wait()
                 self.forward_seconds = min(self.forward_seconds, time.perf_counter() - begin)
-            data, batch_size = config.data, config.hyperparameters.batch_size
-            for samples in record_set.ragged_sizes(data.train_samples, config.ranks, batch_size):
-                self._dry_step(engine, batch._replace(samples=samples))
+            self.assign_state({name: np.zeros_like(array) for name, array in self.state().items()})
             self.assign(initial_weights)
-            self.assign_momentum({name: np.zeros_like(array) for name, array in self.momentum().items()})
             engine.wait()
         return names
 
@@ -111,7 +117,7 @@ class Rank:
         self._rates.go_on_after(epoch)
         self._seed = seed
         del self._data["train"]  # ends the threads of the old batches before those of the new ones start
-        self._data["train"] = self.open(self.config, "train")
+        self._data["train"] = self.open(self.config, "train", epoch + 1)
 
     def train_epoch(self, progress: OnProgress) -> EpochResult:
         """Train one epoch: every sample exactly once across the ranks."""
@@ -134,7 +140,7 @@ class Rank:
             for batch in itertools.islice(batches.epoch(), steps):
                 self.steps += 1
                 # Forward pass, backward pass, all-reduce and update.
-                loss = self.engine.step(batch, rate())
+                loss = self.engine.step(batch, rate(), self._rates.average_share)
                 samples += batch.samples
                 # Once a second report the loss of the step before this one. Reading the loss of this step
                 # would wait for the device, which then has nothing to do until the next step is launched.
@@ -192,26 +198,43 @@ class Rank:
         return {name: self.engine.array(tensor) for name, tensor in self.engine.tensors().items()}
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the tensors that ``arrays`` names, by the names of ``weights``. Momentum is unchanged."""
+        """Set the tensors that ``arrays`` names, by the names of ``weights``, and their averages. Momentum is
+        unchanged."""
+        averages = self.engine.state()["average"]
         self._set(self.engine.tensors(), arrays)
+        self._set(averages, {name: array for name, array in arrays.items() if name in averages})
 
-    def momentum(self) -> dict[str, np.ndarray]:
-        """Return float32 copies of the momentum, by the names of the trainable tensors."""
-        return {name: self.engine.array(tensor) for name, tensor in self.engine.momentum().items()}
+    def state(self) -> dict[str, np.ndarray]:
+        """Return float32 copies of what a step changes besides ``weights``: NAME_momentum of each trainable
+        tensor, and with EMA_HALF_LIFE NAME_average of every tensor."""
+        return {name: self.engine.array(tensor) for name, tensor in self._state_tensors().items()}
 
-    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the momentum that ``arrays`` names, by the names of the trainable tensors."""
-        self._set(self.engine.momentum(), arrays)
+    def assign_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Set what ``arrays`` names, by the names of ``state``."""
+        self._set(self._state_tensors(), arrays)
 
-    def open(self, config: Config, split: Split) -> Batches:
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """In this context have the averages of EMA_HALF_LIFE in place of the trained tensors, to evaluate and
+        save them. Without EMA_HALF_LIFE the trained tensors stay."""
+        averages, tensors = self.engine.state()["average"], self.engine.tensors()
+        trained = {name: self.engine.array(tensors[name]) for name in averages}
+        self._set(tensors, {name: self.engine.array(average) for name, average in averages.items()})
+        try:
+            yield
+        finally:
+            self._set(tensors, trained)
+
+    def open(self, config: Config, split: Split, first_epoch: int = 1) -> Batches:
         """Return the batches of a split. ``config`` is this rank's, or differs from it in the input pipeline,
-        for measurements of the pipeline."""
-        batch_format = self.engine.batch_format
-        return input_library.open_batches(config, split, self.communicator, self._seed, batch_format)
+        for measurements of the pipeline. ``first_epoch`` is the epoch of the first pass, which decides the
+        size of its images."""
+        place = self.communicator, self._seed, self.engine.batch_format
+        return input_library.open_batches(config, split, *place, first_epoch)
 
     def synthetic(self) -> Batches:
         """Return one random batch, held on the device and repeated without end."""
-        return RepeatedBatch(self.engine.synthetic())
+        return RepeatedBatch(self.engine.synthetic(self.config.data.image_size))
 
     def close(self) -> None:
         """End the input threads and leave the job. It may be called after a fault, and before
@@ -225,6 +248,11 @@ class Rank:
         if model:
             return frameworks.module(framework, "zoo").create(self.config, communicator, model)
         return frameworks.module(framework, "engine").create(self.config, communicator)
+
+    def _state_tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that ``state`` returns as arrays, by its names."""
+        kinds = self.engine.state().items()
+        return {f"{name}_{kind}": tensor for kind, tensors in kinds for name, tensor in tensors.items()}
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:
         """Set those of ``tensors`` that ``arrays`` names."""
@@ -243,7 +271,7 @@ class Rank:
         rank for the only one, because the ranks do not make equally many of these steps."""
         engine = self._engine(SingleProcess(self.communicator.local_rank))
         engine.build(self._seed, name)
-        return functools.partial(self._dry_step, engine, engine.synthetic())
+        return functools.partial(self._dry_step, engine, engine.synthetic(self.config.data.image_size))
 
 
 @contextlib.contextmanager
@@ -271,7 +299,18 @@ class LearningRates:
         self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)
         self.rate_of = functools.partial(schedule.learning_rate, recipe=config.recipe, steps_per_epoch=steps)
         """Function that returns the learning rate of a step, counted from 1."""
-        self._step = 0
+        self._step, self._half_life = 0, config.hyperparameters.ema_half_life
+
+    @property
+    def average_share(self) -> float:
+        """Share that the tensors after this step get in their averages, from 0 to 1.
+
+        In the first ``AVERAGE_PERIOD`` steps it is 1: the averages are copies. After that every
+        ``AVERAGE_PERIOD`` steps what was averaged keeps ``0.5 ** (AVERAGE_PERIOD / EMA_HALF_LIFE)``.
+        """
+        if not self._half_life or self._step > AVERAGE_PERIOD and self._step % AVERAGE_PERIOD:
+            return 0.0
+        return 1.0 if self._step <= AVERAGE_PERIOD else 1 - 0.5 ** (AVERAGE_PERIOD / self._half_life)
 
     def go_on_after(self, epoch: int) -> None:
         """Count the steps of ``epoch`` epochs as made."""

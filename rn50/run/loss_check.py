@@ -28,7 +28,10 @@ class LossCheck:
         warmup_epochs = config.hyperparameters.warmup_epochs
         self._rate = f"LR={config.hyperparameters.learning_rate:g} with WARMUP_EPOCHS={warmup_epochs}"
         self._classes = config.data.classes
-        self._guess = math.log(self._classes)
+        n = self._classes
+        # With LOSS=binary a network guesses 1 / (n + 1) for every class, as the first bias makes it do.
+        is_binary = config.hyperparameters.loss == "binary"
+        self._guess = math.log(n + 1) + (n - 1) * math.log((n + 1) / n) if is_binary else math.log(n)
         """Loss of a network that guesses."""
         self._warn, self._pretrained = warn, pretrained
         self._losses_checked, self._has_warned = 0, False

@@ -83,7 +83,7 @@ class RunLog:
         for key, value in (
             (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),
             (constants.SUBMISSION_ORG, config.run.organisation),
-            (constants.SUBMISSION_DIVISION, config.division),
+            (constants.SUBMISSION_DIVISION, config.run.division),
             (constants.SUBMISSION_STATUS, config.run.status),
             (constants.SUBMISSION_PLATFORM, platform),
         ):

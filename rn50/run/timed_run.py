@@ -132,10 +132,6 @@ class TimedRun:
         if self.result_file is not None:
             provenance.save(config, self.seed, self.result_file, start.epoch or None)  # epoch 0: not resumed
         self.log.submission(config, init_start_ms, (rules.RESUMED,) if start.checkpoint else ())
-        # ``config.division`` is open where the hyperparameters break a rule of the closed division.
-        if config.division != config.run.division:
-            for name, rule in config.departures.items():
-                display.remark(f"{name}: {rule}; so the log names the open division")
         display.initialising("compiling and warming up on synthetic data")
         # Refuse ranks that would read the data with different libraries.
         agreement.on_input_library(config, rank.communicator)
@@ -187,7 +183,9 @@ class TimedRun:
             # Evaluate on the whole validation set.
             self.watch.doing = "evaluating"
             log.eval_start(evaluated_epoch)
-            accuracy, top_5 = self._evaluate()
+            with rank.averaged():
+                accuracy, top_5 = self._evaluate()
+                self.best.consider(evaluated_epoch, accuracy)
             log.eval_stop(evaluated_epoch, accuracy, top_5)
             log.block_stop(first_epoch)
             self.display.evaluated(evaluated_epoch, accuracy)
@@ -246,8 +244,9 @@ class TimedRun:
             self.watch.doing = "saving the weights"
             # Each evaluation was considered when it was made. But a run that resumed after the last one has
             # made none.
-            self.best.consider(result.epoch, result.accuracy)
-            saved_weights.save(self.config, self.rank, self.seed, self.best)
+            with self.rank.averaged():
+                self.best.consider(result.epoch, result.accuracy)
+                saved_weights.save(self.config, self.rank, self.seed, self.best)
 
 
 def top1_of(rank: Rank, expected: int) -> float:

@@ -78,6 +78,17 @@ class Config:
         return schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period, self.run.target)
 
     @property
+    def image_sizes(self) -> list[int]:
+        """Sides of the training images, in pixels, each once, in the order of the epochs."""
+        sizes = schedule.image_sizes(self.hyperparameters.image_sizes, self.data.image_size)
+        return list(dict.fromkeys(size for size, _ in sizes))
+
+    def image_size_of(self, epoch: int) -> int:
+        """Return the side of the training images of ``epoch``, in pixels."""
+        sizes = schedule.image_sizes(self.hyperparameters.image_sizes, self.data.image_size)
+        return [size for size, first_epoch in sizes if first_epoch <= epoch][-1]
+
+    @property
     def recipe(self) -> Recipe:
         """The hyperparameters that a run logs."""
         values = {**recipe.FIXED, "gradient_accumulation_steps": 1, **vars(self.hyperparameters)}
@@ -88,12 +99,6 @@ class Config:
         """Variable whose value breaks a rule of the closed division -> the rule."""
         broken = recipe.departures(self.recipe)
         return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
-
-    @property
-    def division(self) -> str:
-        """Division that the log names: open if the hyperparameters break a rule of the closed division, else
-        SUBMISSION_DIVISION."""
-        return "open" if self.departures else self.run.division
 
     @property
     def is_imagenet(self) -> bool:
@@ -132,7 +137,7 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
 
     ``document`` is the file that a shell has sourced into ``environ``. In a file of this repository an
     unknown name is an error. Raises UserError with one line for every variable that is missing, unknown or
-    impossible.
+    impossible, or whose value the closed division forbids while SUBMISSION_DIVISION is closed.
     """
     environ = environment() if environ is None else environ
     # For the messages: the name of the configuration file, if there is one.
@@ -172,7 +177,13 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
     if problems:
         raise UserErrors(*map(UserError, problems))
     records = {section: SECTIONS[section](**by_field) for section, by_field in sections.items()}
-    return Config(**records, environment=dict(environ), document=document)
+    config = Config(**records, environment=dict(environ), document=document)
+    if config.run.division == "closed" and config.departures:
+        remedy = "change it, or set SUBMISSION_DIVISION=open"
+        texts = config.as_environment()
+        broken = config.departures.items()
+        raise UserErrors(*(UserError(f"{name}={texts[name]}", rule, remedy) for name, rule in broken))
+    return config
 
 
 def of_document(document: Document) -> Config:

@@ -55,6 +55,21 @@ class Hyperparameters:
     """Epochs after which the learning rate has decayed, if not NUMEPOCHS."""
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", False)
     """1: the last batch norm of every residual block starts with gamma 0."""
+    # The open recipe. The closed division allows the defaults alone.
+    image_sizes: str | None = env("IMAGE_SIZES", None, example="96:1,128:12", parse=parsers.image_sizes)
+    """Sides of the training images by epoch, in pixels: 96:1,128:12 trains with 96 from epoch 1 on, and with
+    128 from epoch 12 on; without it they are IMAGE_SIZE, which every evaluation has."""
+    lr_decay: str = env("LR_DECAY", "polynomial", parse=one_of("polynomial", "cosine"))
+    """Form of the learning rate's decay: polynomial, of power 2, or half a cosine."""
+    decoupled_weight_decay: bool = env("DECOUPLED_WD", False)
+    """1: weights decay by WD times the learning rate over LR, apart from the gradient; OPTIMIZER=sgd only."""
+    loss: str = env("LOSS", "softmax", parse=one_of("softmax", "binary"))
+    """Cross-entropy of a softmax over the classes, or binary: the sum of that of every class by itself."""
+    blur_pool: bool = env("BLURPOOL", False)
+    """1: a low-pass filter of 3x3 pixels comes before every convolution of stride 2, and in the pooling."""
+    ema_half_life: float = env("EMA_HALF_LIFE", 0.0, Range(0, 1_000_000))
+    """Steps in which the share of a weight in the exponential moving average halves; evaluated and saved is
+    the average; 0: there is none."""
 
 
 @dataclasses.dataclass(frozen=True)

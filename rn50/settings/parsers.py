@@ -4,6 +4,7 @@ A parser takes the text of a variable and returns its value. It raises ValueErro
 the message is the end of a sentence that begins with "NAME=value ".
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -39,6 +40,8 @@ class Range(NamedTuple):
         return f"must be {lower} {self.least:,} and {upper} {self.most:,}"
 
 
+SMALLEST_IMAGE = 32
+"""Smallest side of training images, in pixels. The last stage of the network then has 1x1 pixel."""
 SEED = Range(0, 2**31 - 1)
 EPOCHS = Range(1, 10_000)
 MACHINE = Range(1, 1_024)
@@ -139,6 +142,20 @@ def threads(value: str) -> tuple[int, ...]:
     if not all(map(MACHINE.holds, counts)):
         raise ValueError(MACHINE.text)
     return counts
+
+
+def image_sizes(value: str) -> str:
+    """Return the text of sizes by epoch, such as "96:1,128:12": 96 pixels from epoch 1 on, 128 from epoch 12
+    on. The first epoch is 1, and each later epoch is above the one before it."""
+    entries = value.replace(" ", "").split(",")
+    if not all(re.fullmatch(r"\d{1,5}:\d{1,5}", entry, re.ASCII) for entry in entries):
+        raise ValueError("is not SIZE:EPOCH,SIZE:EPOCH,..., such as 96:1,128:12")
+    sizes, first_epochs = zip(*(map(int, entry.split(":")) for entry in entries), strict=True)
+    if min(sizes) < SMALLEST_IMAGE:
+        raise ValueError(f"has a size below {SMALLEST_IMAGE} pixels, which the network divides by 32")
+    if first_epochs[0] != 1 or any(later <= epoch for epoch, later in itertools.pairwise(first_epochs)):
+        raise ValueError("must begin with epoch 1, and every later epoch must be above the one before it")
+    return ",".join(f"{size}:{epoch}" for size, epoch in zip(sizes, first_epochs, strict=True))
 
 
 def optimizer(value: str) -> str:

@@ -8,8 +8,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rn50.benchmark import network
+from rn50 import frameworks
+from rn50.benchmark import network, schedule
 from rn50.frameworks import every, traits
+from rn50.settings.fields import VARIABLES
 from rn50.settings.variables import Variable
 
 
@@ -51,6 +53,35 @@ def _heavy_batches(batchsize: int, image_size: int, dali_prefetch_queue: int) ->
     if batchsize * image_size * image_size * 3 * 4 * dali_prefetch_queue > 1 << 40:
         remedy = "lower BATCHSIZE or DALI_PREFETCH_QUEUE"
         yield f"the batches that are prepared ahead would take more than a tebibyte; {remedy}"
+
+
+def _large_sizes(image_sizes: str | None, image_size: int, numepochs: int) -> Iterator[str]:
+    pairs = schedule.image_sizes(image_sizes, image_size)
+    if max(size for size, _ in pairs) > image_size:
+        yield "memory and input pipeline are made for images of IMAGE_SIZE at most; lower the sizes"
+    if pairs[-1][1] > numepochs:
+        yield "the last size begins after the last epoch; leave it out, or raise NUMEPOCHS"
+
+
+def _decoupled(decoupled_wd: bool, optimizer: str) -> Iterator[str]:
+    if decoupled_wd and optimizer != "sgd":
+        yield "the trust ratio of LARS takes the weight decay as a part of the gradient; set OPTIMIZER=sgd"
+
+
+def _not_implemented(framework: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each variable of the open recipe that is set and that the framework lacks."""
+    implemented = traits(framework).open_recipe
+    for name in (name for name in frameworks.values("open_recipe") if name not in implemented):
+        variable = VARIABLES[name]
+        if values.get(name, variable.default) != variable.default:
+            others = " or ".join(other for other in every() if name in traits(other).open_recipe)
+            setting = f"FRAMEWORK={framework} {name}={Variable.write(values[name])}"
+            yield f"{setting}: the framework does not implement it; leave it out, or set FRAMEWORK={others}"
+
+
+def _not_decoded_first(image_sizes: str | None, dali_roi_decode: bool, input_library: str) -> Iterator[str]:
+    if image_sizes and not dali_roi_decode and input_library != "dataloader":
+        yield "DALI resizes to several sizes after it has decoded a crop alone; set DALI_ROI_DECODE=1"
 
 
 def _small_resize(image_size: int, eval_resize: int) -> Iterator[str]:
@@ -114,10 +145,10 @@ def _not_eager(quantization: str, step_mode: str) -> Iterator[str]:
         yield "weights and inputs are rounded operation by operation; set STEP_MODE=eager"
 
 
-_SCHEDULE = (_long_warmup, _short_decay, _no_evaluation)
+_SCHEDULE = (_long_warmup, _short_decay, _no_evaluation, _large_sizes, _decoupled)
 _SIZES = (_large_batch, _uneven_epoch, _heavy_batches, _small_resize, _channels_in_no_groups)
 _SPARSE_OR_INT8 = (_nothing_to_prune, _nothing_to_quantize, _not_in_float32, _not_eager)
-_FRAMEWORK = (_wrong_device, _wrong_precision, _wrong_library, _wrong_step_mode)
+_FRAMEWORK = (_not_decoded_first, _wrong_device, _wrong_precision, _wrong_library, _wrong_step_mode)
 _VARIABLES_OF: dict[Callable[..., Iterator[str]], list[str]] = {
     rule: [name.upper() for name in inspect.signature(rule).parameters]
     for rule in (*_SCHEDULE, *_SIZES, *_SPARSE_OR_INT8, *_FRAMEWORK)
@@ -133,3 +164,5 @@ def broken(values: Mapping[str, Any]) -> Iterator[str]:
             settings = " ".join(f"{name}={Variable.write(values[name])}" for name in names)
             for problem in rule(*(values[name] for name in names)):
                 yield f"{settings}: {problem}"
+    if "FRAMEWORK" in values:
+        yield from _not_implemented(values["FRAMEWORK"], values)

@@ -173,17 +173,18 @@ def _other(name: str) -> tuple[str, str, str, str]:
 
 
 def findings(config: Config) -> list[str]:
-    """Return one line for each reason why the official rules would reject a result of this configuration.
+    """Return one line for each reason why the official rules would reject a result of this configuration. In
+    the open division these are the rules of the closed one that it breaks.
 
     Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation
     every 4 epochs with an offset of 0 to 3.
     """
     if config.run.division != "closed":
-        return []
-    values, h, period = config.as_environment(), config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
+        texts = config.as_environment()
+        broken = [f"{name}={texts[name]}: {rule}" for name, rule in config.departures.items()]
+        return [*config.labels, *broken]
+    h, period = config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
     problems = [*config.labels]  # such as "demo data set, not an MLPerf result"
-    for name, rule in config.departures.items():
-        problems.append(f"{name}={values[name]}: {rule}; the log will name the open division")
     if config.is_imagenet and h.eval_period != period:
         problems.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {period} epochs")
     if config.is_imagenet and h.eval_offset >= period:

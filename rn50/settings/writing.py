@@ -25,6 +25,7 @@ _SECTIONS = {
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
 }
 _FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
+_DIVISION = re.compile(r"^export SUBMISSION_DIVISION=.*$", re.MULTILINE)
 # A line that assigns, as in "export LR=10.5". Only a file with such a line is a configuration file.
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(VARIABLE_OF.values())
@@ -99,7 +100,8 @@ def hyperparameters(config: Config) -> dict[str, str]:
 
 def render(base: Base, title: str, rows: Sequence[Entry], values: Mapping[str, str]) -> tuple[str, Config]:
     """Replace the hyperparameters of ``base`` and everything before them. Return the new text, and the
-    configuration that it makes.
+    configuration that it makes. If the values break a rule of the closed division, the text sets
+    SUBMISSION_DIVISION=open.
 
     ``values`` are the new hyperparameters, variable -> text; BATCHSIZE is among them. The new header has
     ``title``, command and machine, then the entries ``rows``. Raises UserError as ``check`` does.
@@ -113,7 +115,11 @@ def render(base: Base, title: str, rows: Sequence[Entry], values: Mapping[str, s
     reasons = {"BATCHSIZE": f"per rank; {batch} in all, on {ranks} ranks"}
     lines = [(name, values[name], reasons.get(name, "")) for name in GROUP if name in values]
     text = beginning(f"at a global batch size of {batch}, {title}.", [*run, *rows], lines) + base.behind
-    return text, check(base, text, values)
+    text_of_open, replaced = _DIVISION.subn(exported("SUBMISSION_DIVISION", "open"), text)
+    text_of_open += "" if replaced else exported("SUBMISSION_DIVISION", "open") + "\n"
+    config = check(base, text_of_open, values)
+    # Without departures the division of the base stays.
+    return (text_of_open, config) if config.departures else (text, check(base, text, values))
 
 
 def beginning(about: str, rows: Sequence[Entry], lines: Iterable[Line]) -> str:
@@ -149,13 +155,15 @@ def section_text(title: str, lines: Iterable[Line]) -> str:
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     """Return the configuration that the new ``text`` of the file ``base`` makes.
 
-    Raises UserError if it cannot be run. Raises UserError too if another section than ``base.section`` has
-    changed, or if ``values`` (variable -> text) are not in effect, because the file sets the variables again
-    outside of the section.
+    Raises UserError if it cannot be run. Raises UserError too if anything but ``base.section`` and the
+    division has changed, or if ``values`` (variable -> text) are not in effect, because the file sets the
+    variables again outside of the section.
     """
     config = of_document(Document(base.document.path, text))
-    # With its old section the new configuration must equal the old one.
-    with_old_section = dataclasses.replace(config, **{base.section: getattr(base.config, base.section)})
+    # With its old section and division the new configuration must equal the old one.
+    run = dataclasses.replace(config.run, division=base.config.run.division)
+    old = {"run": run, base.section: getattr(base.config, base.section)}
+    with_old_section = dataclasses.replace(config, **old)
     expected = {name: VARIABLES[name].read(value) for name, value in values.items()}
     actual = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
     if with_old_section != base.config or not expected.items() <= actual.items():

@@ -58,8 +58,8 @@ def test_no_page_tells_to_set_what_each_run_has_of_its_own():
 def test_what_a_file_sources_is_found(tmp_path):
     (tmp_path / "common.sh").write_text(document.file_of(DEMO).read_text())
     (tmp_path / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = written(tmp_path / "kept", str(tmp_path / "config_OWN.sh"), ["MOM=0.8"])
-    assert named.read(str(file)).hyperparameters.momentum == 0.8
+    file = written(tmp_path / "kept", str(tmp_path / "config_OWN.sh"), ["WD=0.0001"])
+    assert named.read(str(file)).hyperparameters.weight_decay == 0.0001
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
 
 @pytest.mark.parametrize("values, words, system, differing", [
     ([], ["LR=1"], "DEMO_CPU+LR=1", [("LR", "3.0", "1.0")]),
-    (["LR=2", "MOM=0.8"], ["LR=1"], "DEMO_CPU+LR=1+MOM=0.8", [("LR", "2.0", "1.0")]),
+    (["LR=2", "WD=0.0001"], ["LR=1"], "DEMO_CPU+LR=1+WD=0.0001", [("LR", "2.0", "1.0")]),
     ([], ["DEMO_CPU_PYTORCH"], "DEMO_CPU_PYTORCH", [("FRAMEWORK", "mxnet", "pytorch")]),
-    (["LR=2"], ["DEMO_CPU_PYTORCH", "MOM=0.8"], "DEMO_CPU_PYTORCH+LR=2+MOM=0.8",
-     [("FRAMEWORK", "mxnet", "pytorch"), ("MOM", "0.9", "0.8")]),
+    (["LR=2"], ["DEMO_CPU_PYTORCH", "WD=0.0001"], "DEMO_CPU_PYTORCH+LR=2+WD=0.0001",
+     [("FRAMEWORK", "mxnet", "pytorch"), ("WD", "5e-05", "0.0001")]),
     ([], ["NCCL_ALGO=Ring"], "DEMO_CPU+NCCL_ALGO=Ring", [("NCCL_ALGO", "-", "Ring")]),
 ])  # fmt: skip
 def test_the_other_side_has_the_values_of_set_and_its_own(values, words, system, differing):
@@ -119,7 +119,7 @@ def test_what_is_no_other_side(tmp_path, monkeypatch, words, says):
 
 @pytest.mark.parametrize(
     "end, values, lost",
-    [("readonly LR", ["LR=1.5"], "LR"), ("return", ["LR=1.5", "MOM=0.8"], "LR MOM"),
+    [("readonly LR", ["LR=1.5"], "LR"), ("return", ["LR=1.5", "WD=0.0001"], "LR WD"),
      ("readonly DATADIR=/a", ["DATADIR=b"], "DATADIR")])
 def test_a_value_that_a_script_would_not_have_is_refused(tmp_path, end, values, lost):
     """Nobody trains with another value than the name of the system says. What no script sources has it."""
@@ -190,8 +190,8 @@ def test_a_file_that_sources_another_may_lie_anywhere(tmp_path, name):
     folder.mkdir()
     (folder / "common.sh").write_text(document.file_of(DEMO).read_text())
     (folder / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = written(tmp_path / "kept", str(folder / "config_OWN.sh"), ["MOM=0.8"])
-    assert named.read(str(file)).hyperparameters.momentum == 0.8
+    file = written(tmp_path / "kept", str(folder / "config_OWN.sh"), ["WD=0.0001"])
+    assert named.read(str(file)).hyperparameters.weight_decay == 0.0001
 
 
 def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
@@ -216,7 +216,7 @@ def test_a_long_value_is_refused_and_not_printed_whole(look, name):
      (["run", DEMO, "LR=1"], "LR=1"),
      (["bench", "throughput", DEMO, "--batch-size", "64"], "BATCHSIZE=64"),
      (["profile", DEMO, "--learning-rate", "2"], "LR=2"),
-     (["doctor", DEMO, "--set", "MOM=0.8", "TARGET=none"], "TARGET=none")])
+     (["doctor", DEMO, "--set", "WD=0.0001", "TARGET=none"], "TARGET=none")])
 def test_a_value_that_is_given_otherwise_is_told_how(arguments, meant):
     done = CliRunner(mix_stderr=False).invoke(main, arguments)
     assert done.exit_code == 2 and done.stderr.rstrip().endswith(f"; write --set {meant}")
@@ -235,8 +235,8 @@ def test_the_files_own_value_changes_nothing(tmp_path, monkeypatch):
     assert named.read(DEMO, own) == named.read(DEMO)
     with named.file_in(tmp_path / "none", Choice(document.find(DEMO), own)) as (file, _):
         assert file == document.file_of(DEMO) and not (tmp_path / "none").exists()
-    with named.file_in(tmp_path / "one", Choice(document.find(DEMO), [*own, "MOM=0.8"])) as (file, _):
-        assert document.system_of(file) == "DEMO_CPU+MOM=0.8"
+    with named.file_in(tmp_path / "one", Choice(document.find(DEMO), [*own, "WD=0.0001"])) as (file, _):
+        assert document.system_of(file) == "DEMO_CPU+WD=0.0001"
 
 
 def test_a_changed_value_is_marked():

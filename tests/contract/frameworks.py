@@ -65,7 +65,7 @@ class Mxnet(Framework):
         """A split through DALI, on the CPU."""
         from implementations.mxnet.dali_batches import DaliBatches
 
-        return DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False), 1)
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -99,7 +99,8 @@ class Pytorch(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
+        form = BatchFormat(None, "HWC", False)
+        return input_library.open_batches(config, split, communicator, seed, form, 1)
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -136,7 +137,8 @@ class Paddle(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "paddle"}, input_pipeline={"library": cls.library})
-        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        form = BatchFormat(None, "CHW", False)
+        return input_library.open_batches(config, split, communicator, seed, form, 1)
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -171,7 +173,7 @@ class Toy(Framework):
 
     @staticmethod
     def open_batches(config, split, communicator, seed):
-        return NumpyBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return NumpyBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False), 1)
 
     @staticmethod
     def batch(images, labels, samples, global_samples):

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.xdist_group("timed_run")
 class Kept(Toy):
     """A toy whose state can be saved."""
 
-    def momentum(self):
-        return {"fc1_bias": np.zeros(10, np.float32)}
+    def state(self):
+        return {"fc1_bias_momentum": np.zeros(10, np.float32)}
 
     def begin_after(self, epoch, seed):
         self._called(f"anew after {epoch}")

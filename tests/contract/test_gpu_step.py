@@ -27,7 +27,7 @@ def test_it_trains_and_evaluates(tiny_config, name, device):
     except UserError as error:  # its build is that for CPUs, or has no code for this GPU
         pytest.skip(str(error))
     assert len(rank.warm_up(1)) == 161
-    batch = rank.engine.synthetic()
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     losses = framework.array(rank.engine.step(batch, 0.1))
     assert losses.shape == (96,) and losses.mean() == pytest.approx(math.log(1000), rel=0.1)
     framework.infer(rank, batch)

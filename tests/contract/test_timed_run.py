@@ -112,26 +112,6 @@ def test_at_the_first_evaluation_it_is_said_that_validation_does_not_learn(
     assert len([line for line in lines if "training learns, validation does not" in line]) == warned
 
 
-def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tmp_path):
-    remarks = []
-
-    class Listening(timed_run.Display):
-        def remark(self, line):
-            remarks.append(line)
-
-    file = tmp_path / "result_0.txt"
-    warning = "WD: the rules allow 0.0001 * 2^n with a whole n; so the log names the open division"
-    for weight_decay, said in ((5e-5, []), (3e-5, [warning])):
-        file.unlink(missing_ok=True)
-        config = with_changes(
-            tiny_config, hyperparameters={"weight_decay": weight_decay}, run={"result_file": str(file)},
-            data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
-        timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
-        assert [line for line in remarks if "division" in line] == said
-        division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)
-        assert ('"open"' in division) == bool(said)
-
-
 def test_the_precision_that_warm_up_took_is_shown_and_stands_in_the_log_and_beside_it(tiny_config, tmp_path):
     remarks = []
 

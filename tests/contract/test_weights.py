@@ -62,8 +62,8 @@ def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
     for (logits, labels), (others, _) in itertools.zip_longest(ours, theirs):
         np.testing.assert_array_equal(logits, others)
         assert logits.dtype == np.float32 and logits.shape == (len(labels), 10)
-    begun.assign_momentum({name: np.zeros_like(array) for name, array in begun.momentum().items()})
-    random_batch = fresh.engine.synthetic()
+    begun.assign_state({name: np.zeros_like(array) for name, array in begun.state().items()})
+    random_batch = fresh.engine.synthetic(fresh.config.data.image_size)
     for rank in (begun, fresh):
         rank.engine.step(random_batch, 0.1)
     ours, theirs = begun.weights(), fresh.weights()

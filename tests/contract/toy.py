@@ -1,6 +1,7 @@
 """A rank whose accuracies are chosen, because a real network does not stop at exactly 75.9 % on
 demand."""
 
+import contextlib
 import json
 import types
 
@@ -52,6 +53,9 @@ class Toy:
     def evaluate(self):
         self._called("evaluate")
         return next(self._correct), self._total
+
+    def averaged(self):
+        return contextlib.nullcontext()
 
     def close(self):
         self.calls.append("close")

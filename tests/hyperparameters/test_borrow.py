@@ -181,8 +181,9 @@ def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
 
 def test_what_leaves_the_closed_rules_is_found():
     borrowed = borrow.borrow(origin.find("rcp/1.0.0/2048"), Document(EIGHT))  # a weight decay of 0.002
-    assert [finding.split(":")[0] for finding in borrowed.findings] == ["WD=0.002"]
-    assert borrowed.config.division == "open"
+    assert [finding.split(":")[0] for finding in borrowed.findings] == ["open recipe", "WD=0.002"]
+    assert borrowed.config.run.division == "open"
+    assert "export SUBMISSION_DIVISION=open\n" in borrowed.text
 
 
 def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):

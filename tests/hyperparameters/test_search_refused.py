@@ -43,8 +43,8 @@ def test_no_such_configuration(seek):
 def test_a_folder_of_another_search(seek, tmp_path, data):
     seek("--trials", 1)
     config = tmp_path / "config_X.sh"
-    config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
-    assert "holds a search with other configuration (MOM); give another --output" in complaint(
+    config.write_text(DEMO.read_text().replace("WD=5e-5", "WD=1e-4"))
+    assert "holds a search with other configuration (WD); give another --output" in complaint(
         seek(config=config))
     assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))

@@ -18,7 +18,7 @@ class Engine:
     def build(self, seed, precision):
         self.precision = precision
 
-    def synthetic(self):
+    def synthetic(self, image_size):
         return None
 
 
@@ -38,16 +38,16 @@ def test_a_run_begins_as_if_nothing_had_warmed_up(monkeypatch, tiny_config):
     rank = loop.Rank(with_changes(tiny_config, run={"precision": "float32"}))
     engine, step = rank.engine, rank.engine.step
 
-    def spoiled(batch, learning_rate):
+    def spoiled(batch, learning_rate, average_share=0.0):
         loss = step(batch, learning_rate)
-        for tensor in (*engine.tensors().values(), *engine.momentum().values()):
+        for tensor in (*engine.tensors().values(), *engine.state()["momentum"].values()):
             engine.set(tensor, engine.array(tensor) * np.nan)
         return loss
 
     monkeypatch.setattr(engine, "step", spoiled)
     rank.warm_up(7)
     after = rank.weights()
-    assert {value for array in rank.momentum().values() for value in np.unique(array)} == {0}
+    assert {value for array in rank.state().values() for value in np.unique(array)} == {0}
     engine.build(7, "float32")
     assert all((after[name] == array).all() for name, array in rank.weights().items())
     rank.close()

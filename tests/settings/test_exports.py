@@ -17,7 +17,8 @@ from rn50.settings.writing import exported, remark
 WRITERS = {
     "rn50/results/report/what_ran.py: repetition", "rn50/settings/named.py: write",
     "rn50/settings/writing.py: beginning", "rn50/settings/writing.py: section_text",
-    "rn50/settings/writing.py: exported", "rn50/speed/tuned_config.py: text",
+    "rn50/settings/writing.py: exported", "rn50/settings/writing.py: render",
+    "rn50/speed/tuned_config.py: text",
     "rn50/submission/source.py: _script", "rn50/submission/source.py: configuration",
     "rn50/submission/source.py: write_scripts"}
 """Every function whose text a shell will source. One more needs a look at where its names and values come

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from rn50 import frameworks
+from rn50.benchmark import rules
 from rn50.cli import main
+from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.settings import fields, libraries, show
 from rn50.settings.variables import FIXED, UNUSED
@@ -92,7 +94,11 @@ def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
 
 def test_what_the_rules_would_find():
     def found(**changes):
-        return [finding.split("=")[0] for finding in show.findings(read(**changes))]
+        """Names in the findings, or in the error of what the closed division refuses."""
+        try:
+            return [finding.split("=")[0] for finding in show.findings(read(**changes))]
+        except UserError as error:
+            return [line.split("=")[0] for line in error.lines]
 
     assert found() == []
     assert found(EVAL_PERIOD="1") == ["EVAL_PERIOD"]
@@ -104,18 +110,44 @@ def test_what_the_rules_would_find():
     assert found(LABELSMOOTHING="0.05") == ["LABELSMOOTHING"]
     assert found(OPTIMIZER="sgd", LR="3.824") == found(LR="10.0005") == []
     assert found(OPTIMIZER="sgd", LR="10.0005") == ["LR"]
-    assert found(EVAL_PERIOD="1", SUBMISSION_DIVISION="open") == []
+    assert found(EVAL_PERIOD="1", SUBMISSION_DIVISION="open") == [rules.OPEN]
 
 
-def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one():
-    assert (read().division, read(WD="3e-5").division) == ("closed", "open")
-    assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == (
-        "closed", "open")
-    assert "will log" not in "".join(show.findings(read(SUBMISSION_DIVISION="open", WD="3e-5")))
-    [finding] = show.findings(read(WD="3e-5"))
-    assert (
-        finding
-        == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division")
+OPEN_RECIPE = {
+    "WD": "3e-05", "IMAGE_SIZES": "96:1,128:12", "LR_DECAY": "cosine", "LOSS": "binary", "BLURPOOL": "1",
+    "EMA_HALF_LIFE": "100.0"}
+
+
+@pytest.mark.parametrize("name", OPEN_RECIPE)
+def test_the_closed_division_refuses_what_the_open_one_shows(name):
+    text = OPEN_RECIPE[name]
+    with pytest.raises(UserError) as refused:
+        read(**{name: text}, DALI_ROI_DECODE="1", FRAMEWORK="pytorch")
+    [line] = refused.value.lines
+    assert line.startswith(f"{name}={text}: the rules ")
+    assert line.endswith("; change it, or set SUBMISSION_DIVISION=open")
+    opened = read(**{name: text}, DALI_ROI_DECODE="1", FRAMEWORK="pytorch", SUBMISSION_DIVISION="open")
+    [label, finding] = show.findings(opened)
+    assert label == rules.OPEN and finding.startswith(f"{name}={text}: the rules ")
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [({"IMAGE_SIZES": "0:96"}, "has a size below 32 pixels"), ({"IMAGE_SIZES": "7:1"}, "below 32 pixels"),
+     ({"IMAGE_SIZES": "96"}, "is not SIZE:EPOCH"), ({"IMAGE_SIZES": "96:2"}, "must begin with epoch 1"),
+     ({"IMAGE_SIZES": "96:1,128:9,160:9"}, "must be above the one before"),
+     ({"IMAGE_SIZES": "96:1,256:9"}, "IMAGE_SIZE at most"),
+     ({"IMAGE_SIZES": "96:1,128:99"}, "after the last epoch"),
+     ({"IMAGE_SIZES": "96:1", "DALI_ROI_DECODE": "0"}, "set DALI_ROI_DECODE=1"),
+     ({"DECOUPLED_WD": "1", "FRAMEWORK": "pytorch"}, "set OPTIMIZER=sgd"),
+     ({"BLURPOOL": "1"}, "the framework does not implement it; leave it out, or set FRAMEWORK=pytorch"),
+     ({"EMA_HALF_LIFE": "-1"}, "must be at least 0"),
+     ({"LOSS": "hinge"}, "is not one of softmax, binary"), ({"LR_DECAY": "step"}, "polynomial, cosine")])
+def test_an_impossible_open_recipe_is_a_line(changes, problem):
+    with pytest.raises(UserError) as refused:
+        read(**{"DALI_ROI_DECODE": "1", **changes}, SUBMISSION_DIVISION="open")
+    [line] = refused.value.lines
+    assert problem in line
 
 
 def printed(rows, config, columns):

@@ -31,7 +31,7 @@ def network_of(convolution, precision, width, device):
     network = model.ResNet50(10, width, False, precision, fused_norm.normalise, convolve=convolution)
     network.to(device).initialize(0)
     flat = model.flatten(model.trainable(network), lambda count: torch.zeros(count, device=device))
-    step = HalfWeights(network, flat, 0.1, model.PRECISIONS[precision])
+    step = HalfWeights(network, flat, 0.1, model.PRECISIONS[precision], False)
     return network, step, flat.gradients
 
 

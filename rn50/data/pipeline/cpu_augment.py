@@ -102,23 +102,29 @@ def run(
 
 
 @functools.cache
-def setup(size: int, layout: str) -> Any:
-    """Return a C function that DALI calls to learn the shapes of the results of a batch. It writes the shape
-    of each sample, three numbers for ``layout`` "CHW" or "HWC", to the pointer ``outs[sample]``."""
-    first, second, third = (CHANNELS, size, size) if layout == "CHW" else (size, size, CHANNELS)
+def setup(size: int | None, layout: str) -> Any:
+    """Return the C function with which DALI asks for the shapes of the results of a batch. It writes the
+    three numbers of each sample's shape to ``outs``, a pointer for each sample. If ``size`` is None, the side
+    of the results is the length of the last input of ``augment``."""
+    fixed_size, is_channels_first = size or 0, layout == "CHW"
 
     @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))
     def setup_batch(
         outs: Any, out_dims: Any, n_outs: int, ins: Any, in_dims: Any, n_ins: int, samples: int
     ) -> None:
         for sample in range(samples):
-            outs[sample][0], outs[sample][1], outs[sample][2] = first, second, third
+            # The shapes of an input follow those of the input before it, one for each sample.
+            side = fixed_size or ins[(n_ins - 1) * samples + sample][0]
+            outs[sample][1] = side
+            outs[sample][0] = CHANNELS if is_channels_first else side
+            outs[sample][2] = side if is_channels_first else CHANNELS
 
     return setup_batch
 
 
-def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
-    """Return ``crops`` resized to ``size`` x ``size``, mirrored if ``mirror`` is 1, and normalised.
+def augment(crops: Any, mirror: Any, size: int, layout: str, row: Any = None) -> Any:
+    """Return ``crops`` resized to ``size`` x ``size``, mirrored if ``mirror`` is 1, and normalised. Unless
+    ``row`` is None, the length of its samples, uint8 (S,), is the side of the results in place of ``size``.
 
     ``crops``, ``mirror`` and the result are data nodes of a DALI pipeline that is being defined. A sample of
     ``crops`` is uint8 (H, W, 3) of any size, and a sample of ``mirror`` is uint8 (1,). A sample of the result
@@ -128,8 +134,13 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
     """
     from nvidia.dali.types import FLOAT, UINT8
 
-    shapes = {"out_types": [FLOAT], "in_types": [UINT8, UINT8], "outs_ndim": [3], "ins_ndim": [3, 1]}
-    return _operator()(run, setup_fn=setup(size, layout), **shapes)(crops, mirror)
+    inputs, dimensions = [crops, mirror], [3, 1]
+    if row is not None:
+        inputs.append(row)
+        dimensions.append(1)
+    types_ = {"out_types": [FLOAT], "in_types": [UINT8] * len(inputs)}
+    setup_fn = setup(size if row is None else None, layout)
+    return _operator()(run, setup_fn=setup_fn, outs_ndim=[3], ins_ndim=dimensions, **types_)(*inputs)
 
 
 @functools.cache

@@ -38,7 +38,8 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
     if _has_own_operator(config, "train", batch_format):
         from rn50.data.pipeline import cpu_augment
 
-        cpu_augment.setup(config.data.image_size, batch_format.layout)
+        size = config.data.image_size
+        cpu_augment.setup(None if config.hyperparameters.image_sizes else size, batch_format.layout)
     if batch_format.device_id is None:
         return
     batch = [np.frombuffer(grey_jpeg(), np.uint8)] * config.hyperparameters.batch_size
@@ -60,22 +61,35 @@ def grey_jpeg() -> bytes:
     return stream.getvalue()
 
 
-def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
-    """Return a built ``nvidia.dali.Pipeline`` over the shard of rank ``rank`` of ``ranks`` ranks; its outputs
-    are (images, labels).
+def build(*arguments: Any) -> Any:
+    """Return the pipeline that ``define`` returns for these arguments, built."""
+    return _built(define(*arguments))
+
+
+def define(
+    config: Config,
+    split: Split,
+    rank: int,
+    ranks: int,
+    seed: int,
+    batch_format: BatchFormat,
+    sizes: Iterator[int] | None = None,
+) -> Any:
+    """Return an ``nvidia.dali.Pipeline`` over the shard of rank ``rank`` of ``ranks`` ranks; its outputs are
+    (images, labels). It is a graph, which can be inspected without a GPU.
 
     Images have the type and shape that ``batch_format`` says; labels are float32 of shape (B, 1). Copies of
-    the last sample of a shard pad its last batch; the caller must not count them.
+    the last sample of a shard pad its last batch; the caller must not count them. ``sizes`` yields the side
+    of the images of each batch, in pixels, without end; None: it is IMAGE_SIZE.
     """
-    return _built(define(config, split, rank, ranks, seed, batch_format))
-
-
-def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
-    """Return the pipeline of ``build`` before it is built: a graph, which can be inspected without a GPU."""
+    from nvidia.dali import fn, types
 
     def graph() -> Any:
         jpegs, labels = _read(config, split, rank, ranks)
-        images = _augment(_decode(jpegs, config, split, batch_format), config, split, batch_format)
+        # DALI sees the size of a batch as the length of an input, which the operators take as a shape.
+        rows = ([np.zeros(size, np.uint8)] * config.hyperparameters.batch_size for size in sizes or ())
+        row = fn.external_source(source=rows, batch=True, dtype=types.UINT8, ndim=1) if sizes else None
+        images = _augment(_decode(jpegs, config, split, batch_format), config, split, batch_format, row)
         return images, (labels if batch_format.device_id is None else labels.gpu())
 
     return _pipeline(config, seed, batch_format, graph)
@@ -207,8 +221,11 @@ def _has_own_operator(config: Config, split: Split, batch_format: BatchFormat) -
     return batch_format.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 
-def _augment(images: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
+def _augment(images: Any, config: Config, split: Split, batch_format: BatchFormat, row: Any = None) -> Any:
     """Return the node of the input of the network: decoded images cropped, resized, mirrored and normalised.
+
+    ``row`` is a node whose samples have the length of the side of the result, in pixels; None: the side is
+    IMAGE_SIZE in every batch.
 
     If a crop is enlarged, its outermost pixels depend on ``roi_decode``. With it, only the crop was decoded,
     and its edge pixels are repeated, as in the reference. Without it, the whole image was decoded, and the
@@ -222,7 +239,7 @@ def _augment(images: Any, config: Config, split: Split, batch_format: BatchForma
         from rn50.data.pipeline import cpu_augment
 
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
-        float32_images = cpu_augment.augment(images, mirror, size, batch_format.layout)
+        float32_images = cpu_augment.augment(images, mirror, size, batch_format.layout, row)
         return fn.cast(float32_images, dtype=dtype) if batch_format.half_precision else float32_images
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
     device = "cpu" if batch_format.device_id is None else "gpu"
@@ -232,15 +249,20 @@ def _augment(images: Any, config: Config, split: Split, batch_format: BatchForma
         resize["bytes_per_sample_hint"] = settings.crop_buffer_hint
         resize["temp_buffer_hint"] = settings.tmp_buffer_hint
         normalize["bytes_per_sample_hint"] = settings.normalize_buffer_hint
+    sides: Any = size, size
+    if row is None:
+        normalize["crop"] = sides
+    else:
+        side = fn.cast(fn.shapes(row), dtype=types.FLOAT)
+        sides = fn.cat(side, side, axis=0)
     if split == "val":
         images = fn.resize(images, resize_shorter=config.data.eval_resize, **resize)
     elif settings.roi_decode:
-        images = fn.resize(images, size=(size, size), **resize)
+        images = fn.resize(images, size=sides, **resize)
     else:
         images = fn.random_resized_crop(images, size=(size, size), **_crop(config), **resize)
     return fn.crop_mirror_normalize(
         images,
-        crop=(size, size),
         mirror=fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY) if split == "train" else 0,
         mean=rules.MEAN,
         std=rules.STD,

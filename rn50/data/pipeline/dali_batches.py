@@ -1,7 +1,9 @@
 """Batches from DALI for one rank (INPUT_LIBRARY=dali). ``dali_batches.py`` of each framework derives from
 ``DaliBatches`` and copies the batches into the framework's arrays."""
 
+import itertools
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 from rn50.data.pipeline import dali
@@ -13,27 +15,49 @@ class DaliBatches(Batches):
     """The batches of one split, prepared by DALI. The class of a framework defines ``_copied`` and
     ``_wrong_labels``, and ``_allocate`` if it needs arrays to copy into."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        communicator: Any,
+        seed: int,
+        batch_format: BatchFormat,
+        epoch: int,
+    ):
         super().__init__(config, split, communicator, config.input_pipeline.prefetch_queue_depth)
         self._classes = config.data.classes
         # Each rank has its own seed. With the same seed all ranks would draw the same crops and mirrorings.
-        self._pipeline = dali.build(config, split, self._rank, self._ranks, seed + self._rank, batch_format)
-        shape = batch_format.shape(config.hyperparameters.batch_size, config.data.image_size)
-        self._allocate(batch_format, shape)
+        shard = self._rank, self._ranks, seed + self._rank
+        changes = split == "train" and config.hyperparameters.image_sizes
+        sizes_of_batches = self._sizes(config, epoch) if changes else None
+        self._pipeline = dali.build(config, split, *shard, batch_format, sizes_of_batches)
+        batch_size = config.hyperparameters.batch_size
+        self._arrays = {
+            size: self._allocate(batch_format, batch_format.shape(batch_size, size))
+            for size in (config.image_sizes if changes else (config.data.image_size,))
+        }
+        """Side of images in pixels -> the arrays into which ``_copied`` copies a batch of such images."""
 
     def check_labels(self) -> None:
         self._set.check_labels(self._wrong_labels())
 
-    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
-        """Make the arrays into which ``_copied`` copies a batch: images of ``shape``, (B, ...), and labels
-        (B, 1), float32. By default there are none."""
-        return
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> Any:
+        """Return arrays into which ``_copied`` copies a batch: images of ``shape``, (B, ...), and labels (B,
+        1), float32. By default there are none."""
+        return None
+
+    def _sizes(self, config: Config, first_epoch: int) -> Iterator[int]:
+        """Yield the side of the images of every batch, in pixels, from the first of ``first_epoch`` on."""
+        batches = min(self._set.batches, config.run.benchmark_steps or self._set.batches)
+        for epoch in itertools.count(first_epoch):
+            yield from itertools.repeat(config.image_size_of(epoch), batches)
 
     @abstractmethod
-    def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
+    def _copied(self, outputs: Any, arrays: Any, index: int) -> tuple[Any, Any]:
         """Return images and labels in arrays of the framework, and count the labels that are not a class.
 
-        ``outputs`` are DALI's (images, labels), and ``index`` is the number of the batch in its pass, from 0.
+        ``outputs`` are DALI's (images, labels), ``arrays`` are those of ``_allocate`` for the size of these
+        images, and ``index`` is the number of the batch in its pass, from 0.
         """
 
     @abstractmethod
@@ -51,8 +75,9 @@ class DaliBatches(Batches):
             raise dali.fault(self._set, error) from error
 
     def _placed(self, prepared: Any, index: int) -> tuple[Any, Any]:
+        images, _ = prepared
         try:
-            return self._copied(prepared, index)
+            return self._copied(prepared, self._arrays[images[0].shape()[1]], index)
         except (AssertionError, RuntimeError):
             # The copy fails if a record has several labels. ``prepared`` is DALI's (images, labels), and
             # ``shape()`` has the shape of the labels of each record.

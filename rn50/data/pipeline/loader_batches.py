@@ -33,11 +33,19 @@ class LoaderBatches(Batches):
     The class of a framework defines ``_load`` and ``_placed``, which also normalises the pixel values.
     """
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        communicator: Any,
+        seed: int,
+        batch_format: BatchFormat,
+        epoch: int,
+    ):
         workers = config.input_pipeline.threads
         ahead = _batches_per_worker(config, workers)
         super().__init__(config, split, communicator, workers * ahead)
-        self._records = Records(config, split, self._set.rec, self._set.idx, seed)
+        self._records = Records(config, split, self._set.rec, self._set.idx, seed, epoch)
         self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         end_with_parent = ask_to_end_with_parent()
         self._loader = self._load(

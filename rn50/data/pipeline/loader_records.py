@@ -36,8 +36,9 @@ class Records:
     line of text with the fault of the record.
     """
 
-    def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
-        self._data, self._split, self._seed = config.data, split, seed
+    def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int, first_epoch: int = 1):
+        self._config, self._split, self._seed, self._first_epoch = config, split, seed, first_epoch
+        self._data = config.data
         self._reader = IndexedRecordReader(rec, idx)
 
     def __getitem__(self, drawn: Drawn) -> Any:
@@ -72,7 +73,8 @@ class Records:
         # Each image has its own random numbers, so that its crop depends neither on the number of ranks nor
         # on the number of processes.
         random = np.random.default_rng((self._seed, *drawn))
-        return crops.training_crop(pixels, data.image_size, data.crop_area_min, random)
+        size = self._config.image_size_of(self._first_epoch + drawn.epoch)
+        return crops.training_crop(pixels, size, data.crop_area_min, random)
 
 
 class Order:

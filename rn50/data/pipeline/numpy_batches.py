@@ -14,7 +14,7 @@ class NumpyBatches(dali_batches.DaliBatches):
 
     _wrong = 0
 
-    def _copied(self, outputs: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def _copied(self, outputs: Any, arrays: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
         images, column = (output.as_array() for output in outputs)
         labels = column.reshape(-1)  # from (B, 1)
         # A label that is not a class index becomes one here; ``check_labels`` reports it later.

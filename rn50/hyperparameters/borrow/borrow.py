@@ -26,7 +26,7 @@ from rn50.process import environment
 from rn50.settings import show, writing
 from rn50.settings.config import Config
 from rn50.settings.document import Document
-from rn50.settings.fields import VARIABLE_OF
+from rn50.settings.fields import VARIABLE_OF, VARIABLES
 from rn50.settings.writing import GROUP
 
 
@@ -214,9 +214,8 @@ def _expected(
     """Return the epochs to expect of the hyperparameters ``values`` (variable -> text) at the global batch
     size ``batch``, and a text of them or of why they are not known. The runs of the source count only if they
     had these values and as many training images; published runs and the reference count only on ImageNet."""
-    # By field names. All hyperparameters but the optimizer are numbers.
-    texts = {field: values[name] for field, name in VARIABLE_OF.items() if name in values}
-    fields = {field: text if field == "optimizer" else float(text) for field, text in texts.items()}
+    # By field names.
+    fields = {f: VARIABLES[name].read(values[name]) for f, name in VARIABLE_OF.items() if name in values}
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
     as_in_source = batch == source.global_batch_size and source.values.items() <= values.items()
     epochs = source.epochs if as_in_source and source.train_samples == config.data.train_samples else ()

@@ -15,7 +15,6 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, MOMENTUM, SMOOTHING
 from rn50.errors import excerpt
-from rn50.results import sidecar
 from rn50.results.parse import INSTEAD, Event, ResultLog, epoch_number, finite, is_nan
 from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
@@ -94,11 +93,11 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     keys differ between them."""
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
-    yield from _label_smoothing(run)
     yield from accuracies(run)
     # A run with a label is not of the benchmark, as a run on another data set.
     benchmark_rules = () if run.label else (_samples, _cadence)
-    for rule in (_format, _types, _repeated, _values, _momentum, _caches, _resized, _words, *benchmark_rules):
+    of_every_run = _format, _types, _repeated, _values, _momentum, _label_smoothing, _caches, _resized, _words
+    for rule in (*of_every_run, *benchmark_rules):
         yield from rule(run.log)
 
 
@@ -289,13 +288,12 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, event.line, rule, message, MOMENTUM.remedy, severity)
 
 
-def _label_smoothing(run: Run) -> Iterator[Finding]:
-    """Yield a finding on a label smoothing that the closed division does not allow. The label smoothing may
-    be logged, printed between the records, or saved in the sidecar file; else it counts as allowed."""
-    log, event = run.log, run.log.first("label_smoothing")
-    saved = sidecar.section(run.saved, "hyperparameters").get("label_smoothing", rules.LABEL_SMOOTHING[0])
-    line, value = (event.line, event.value) if event else log.label_smoothing or (None, saved)
-    if not SMOOTHING.allows(value) and log.division != "open":
+def _label_smoothing(log: ResultLog) -> Iterator[Finding]:
+    """Yield a finding on a label smoothing that the closed division does not allow. It may be logged under a
+    key, or printed between the records. ``sidecar_rules`` judges that of the sidecar file."""
+    event = log.first("label_smoothing")
+    line, value = (event.line, event.value) if event else log.label_smoothing or (None, None)
+    if value is not None and not SMOOTHING.allows(value) and log.division != "open":
         message = f"label smoothing is {excerpt(json.dumps(value))}"
         yield finding(log, line, "label smoothing is 0 or 0.1", message, SMOOTHING.remedy)
 

@@ -1,4 +1,5 @@
-"""Check that a log and its sidecar file agree, because one run has written both: ``check``.
+"""Check that a log and its sidecar file agree, because one run has written both, and the hyperparameters that
+only the sidecar file has: ``check``.
 
 ``result_rules`` compares the label of a run in both.
 """
@@ -21,7 +22,8 @@ _MOST_NAMED = 3
 
 def check(run: Run) -> Iterator[Finding]:
     """Yield one finding if the log of a run and its sidecar file contradict each other, or the sidecar file
-    contradicts itself."""
+    contradicts itself, and one for each saved hyperparameter that the closed division does not allow and
+    MLPerf has no log key for."""
     different = [
         f"{name} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
         for name, logged, saved in _facts(run)
@@ -33,6 +35,13 @@ def check(run: Run) -> Iterator[Finding]:
         rule = "a log and the file beside it are of one run"
         remedy = f"put the log and the {sidecar.path(run.log.path).name} of one run beside each other"
         yield finding(run.log, None, rule, "; ".join(different[:_MOST_NAMED]) + more, remedy)
+    saved = sidecar.section(run.saved, "hyperparameters")
+    closed_rules = {name: row.closed for name, row in HYPERPARAMETERS.items() if not row.keys and row.closed}
+    for name in closed_rules.keys() & saved.keys() if run.log.division != "open" else ():
+        closed = closed_rules[name]
+        if not closed.allows(saved[name]):
+            message = f"{HYPERPARAMETERS[name].shown} is {excerpt(str(saved[name]))}"
+            yield finding(run.log, None, closed.rule, message, closed.remedy)
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:

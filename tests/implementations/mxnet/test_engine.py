@@ -33,7 +33,7 @@ def test_one_batch_is_learned_by_heart(tiny_config):
     rank.warm_up(1)
     losses = [
         float(rank.engine.step(batch, 2.0).mean().asscalar())
-        for batch in itertools.repeat(rank.engine.synthetic(), 40)]
+        for batch in itertools.repeat(rank.engine.synthetic(rank.config.data.image_size), 40)]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)
     )  # smoothing 0.1 over 10 classes: the loss of a perfect prediction

@@ -100,6 +100,14 @@ def test_label_smoothing_by_hand():
     assert float(loss(mx.nd.array(logits), mx.nd.array([0])).asscalar()) == pytest.approx(expected, rel=1e-5)
 
 
+def test_binary_cross_entropy_by_hand():
+    logits, target = np.array([[1.5, -2.0, 0.25]]), 0.7 * np.array([1, 0, 0]) + 0.1
+    loss = TrainingLoss(mx.gluon.nn.HybridLambda(lambda F, x: x), 3, 0.3, binary=True)
+    chances = 1 / (1 + np.exp(-logits))
+    expected = -(target * np.log(chances) + (1 - target) * np.log(1 - chances)).sum()
+    assert float(loss(mx.nd.array(logits), mx.nd.array([0])).asscalar()) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.slow
 def test_one_step_at_full_size(tiny_config):
     config = with_changes(
@@ -107,7 +115,7 @@ def test_one_step_at_full_size(tiny_config):
         data={"image_size": 224, "classes": 1000, "width": 1.0})
     rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
-    batch = rank.engine.synthetic()
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     parameters = trainable(rank.engine.network)
     before = [p.data().asnumpy() for p in parameters]
     loss = rank.engine.step(batch, 0.1).asnumpy()

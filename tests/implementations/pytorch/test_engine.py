@@ -43,7 +43,7 @@ def test_the_mean_of_a_loss_waits_for_the_step_before_alone(tiny_config, monkeyp
     update = engine.optimizer.step
     monkeypatch.setattr(engine.optimizer, "step", lambda *rate: begun.append("update") or update(*rate))
     monkeypatch.setattr(engine, "_look_back", Recorder(begun))
-    batch = engine.synthetic()._replace(samples=samples)
+    batch = engine.synthetic(engine._config.data.image_size)._replace(samples=samples)
     first = engine.step(batch, 0.1)
     engine.step(batch, 0.1)
     engine.mean(first)
@@ -57,7 +57,7 @@ def test_a_captured_step_begins_with_the_weights_and_statistics_of_the_seed(tiny
         rank.engine.build(7, "float32")
         return rank.weights()
 
-    def after_a_step(mode, step, images, labels):
+    def after_a_step(mode, step, images, labels, pool):
         step(images, labels)
         return step
 
@@ -72,7 +72,7 @@ def test_a_captured_step_begins_with_the_weights_and_statistics_of_the_seed(tiny
 def test_labels_are_checked_behind_the_step_on_the_latest_batch(tiny_config):
     config = with_changes(tiny_config, run={"framework": "pytorch"})
     rank = Rank(config)
-    batches = DaliBatches(config, "train", rank.communicator, 1, BatchFormat(None, "HWC", False))
+    batches = DaliBatches(config, "train", rank.communicator, 1, BatchFormat(None, "HWC", False), 1)
     begun = []
     batches._look_back = Recorder(begun)
     epoch = batches.epoch()
@@ -88,7 +88,7 @@ def test_labels_are_checked_behind_the_step_on_the_latest_batch(tiny_config):
 def test_the_device_goes_on_while_a_loss_is_read(tiny_config, monkeypatch, device):
     rank = Rank(with_changes(tiny_config, run={"framework": "pytorch", "device": device}))
     rank.warm_up(1)
-    engine, batch = rank.engine, rank.engine.synthetic()
+    engine, batch = rank.engine, rank.engine.synthetic(rank.config.data.image_size)
     engine.mean(engine.step(batch, 0.1))  # what is loaded at a first use is loaded
     first, step = engine.step(batch, 0.1), engine._full_step
     monkeypatch.setattr(

@@ -42,7 +42,7 @@ def opened(tiny_config, tmp_path):
             data={"folder": str(tmp_path), "train_samples": len(KINDS), "eval_samples": len(KINDS)},
             hyperparameters={"batch_size": len(KINDS)})
         form = BatchFormat(None, "HWC", False, channels)
-        return input_library.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form)
+        return input_library.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form, 1)
 
     return open_batches
 

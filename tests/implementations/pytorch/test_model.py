@@ -5,10 +5,19 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.ndimage import correlate
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.model import Bottleneck, ConvNorm, ResNet50, trainable, training_loss  # noqa: E402
+from implementations.pytorch.model import (  # noqa: E402
+    Bottleneck,
+    ConvNorm,
+    LowPass,
+    ResNet50,
+    tensors,
+    trainable,
+    training_loss,
+)
 from rn50.benchmark import rules  # noqa: E402
 from rn50.benchmark.network import stem  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -68,6 +77,30 @@ def test_label_smoothing_by_hand():
         expected, rel=1e-5)
 
 
+def test_binary_cross_entropy_by_hand():
+    logits, target = np.array([[1.5, -2.0, 0.25]]), 0.7 * np.array([1, 0, 0]) + 0.1
+    chances = 1 / (1 + np.exp(-logits))
+    expected = -(target * np.log(chances) + (1 - target) * np.log(1 - chances)).sum()
+    loss = training_loss(torch.nn.Identity(), torch.from_numpy(logits), torch.tensor([0]), 0.3, binary=True)
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_blur_pool_comes_before_every_second_pixel_is_left_out(training):
+    """Of six convolutions with stride 2 that are not the stem, and of the pooling; the filter by SciPy."""
+    network = ResNet50(10, 1.0, False, "float32", blur=True).train(training)
+    network.initialize(0)
+    assert sum(isinstance(module, LowPass) for module in network.modules()) == 7
+    assert tensors(network).keys() == tensors(ResNet50(10, 1.0, False, "float32")).keys()  # no filter
+    images = np.random.RandomState(0).standard_normal((1, 20, 9, 12))
+    row = np.array([1, 2, 1]) / 4
+    for stride in (1, 2):
+        found = LowPass(20, stride).double()(torch.from_numpy(images))
+        expected = [correlate(image, np.outer(row, row), mode="constant") for image in images[0]]
+        np.testing.assert_allclose(found[0], np.stack(expected)[:, ::stride, ::stride], rtol=1e-6, atol=1e-6)
+    assert network(torch.zeros(2, 3, 64, 64)).shape == (2, 10)
+
+
 def test_bfloat16_is_the_same_network():
     images = torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     logits = []
@@ -125,7 +158,7 @@ def test_one_step_at_full_size(tiny_config, device):
         run={"framework": "pytorch", "device": device})
     rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
-    batch = rank.engine.synthetic()
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     assert batch.images.is_contiguous(memory_format=torch.channels_last)
     parameters = trainable(rank.engine.network)
     before = [p.tensor.detach().clone() for p in parameters]
@@ -146,7 +179,8 @@ def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
         with_changes(tiny_config, run={"framework": "pytorch", "device": device, "precision": precision}))
     rank.warm_up(1)
     losses = [
-        float(rank.engine.step(batch, 2.0).mean()) for batch in itertools.repeat(rank.engine.synthetic(), 40)]
+        float(rank.engine.step(batch, 2.0).mean())
+        for batch in itertools.repeat(rank.engine.synthetic(rank.config.data.image_size), 40)]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)
     )  # smoothing 0.1 over 10 classes: the loss of a perfect prediction

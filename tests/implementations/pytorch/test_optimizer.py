@@ -37,15 +37,22 @@ def oracle(h):
     """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
     names."""
     eta = h.lars_eta if h.optimizer == "lars" else None
-    return lambda *args: optimizers.update(*args, h.momentum, h.weight_decay, eta)
+    decoupled = h.decoupled_weight_decay
+
+    def update(*args):
+        relative_rate = args[-1] / h.learning_rate if decoupled else None
+        return optimizers.update(*args, h.momentum, h.weight_decay, eta, relative_rate)
+
+    return update
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
+    "name, weight_decay, decoupled", [("lars", 5e-5, False), ("sgd", 0.01, False), ("sgd", 0.01, True)]
 )  # a decay that 20 steps of SGD show
-def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
-    values = {"optimizer": name, "weight_decay": weight_decay, **DECAY}
+def test_agrees_with_the_oracle(tiny_config, name, weight_decay, decoupled, device):
+    values = {
+        "optimizer": name, "weight_decay": weight_decay, "decoupled_weight_decay": decoupled, **DECAY}
     config = with_changes(tiny_config, hyperparameters=values)
     h = config.hyperparameters
     random = np.random.RandomState(0)
@@ -134,10 +141,10 @@ def test_the_optimizer_of_the_page_trains(of_the_page, tiny_config, monkeypatch)
     rank = Rank(with_changes(tiny_config, run={"framework": "pytorch"}, hyperparameters=values))
     try:
         rank.warm_up(5)
-        assert not any(array.any() for array in rank.momentum().values())
+        assert not any(array.any() for array in rank.state().values())
         losses = []
         for steps in (2, 30):  # the loss of the step before the latest comes last
             rank.train(rank.synthetic(), steps, lambda: 0.002, lambda samples, loss: losses.append(loss))
-        assert rank.momentum()["steps"] == 32 and losses[-1] < losses[0] / 2
+        assert rank.state()["steps_momentum"] == 32 and losses[-1] < losses[0] / 2
     finally:
         rank.close()

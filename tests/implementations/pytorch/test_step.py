@@ -34,7 +34,7 @@ def trained(config):
     rank.warm_up(3)
     network = rank.engine.network
     before = flat(trainable(network))
-    batch = rank.engine.synthetic()
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     losses = []
     for step, rate in enumerate(RATES):
         samples = 11 if step in RAGGED else batch.samples
@@ -122,7 +122,7 @@ def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, devi
         raise AssertionError(f"{len(labels)} samples")
 
     rank.engine._full_step = refuse
-    batch = rank.engine.synthetic()
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     assert rank.engine.step(batch._replace(samples=3), 0.1).shape == (3,)
     with pytest.raises(AssertionError, match="16 samples"):
         rank.engine.step(batch, 0.1)
@@ -140,7 +140,7 @@ def test_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
         return ragged_step(images, labels)
 
     rank.engine._ragged_step = step
-    rank.engine.step(rank.engine.synthetic()._replace(samples=3), 0.1)
+    rank.engine.step(rank.engine.synthetic(rank.config.data.image_size)._replace(samples=3), 0.1)
     assert tried == [False] and torch.backends.cudnn.benchmark
     assert torch.backends.cudnn.benchmark_limit == 10  # all would cost a minute or two in every process
     rank.close()
@@ -158,8 +158,8 @@ def test_a_graph_gives_what_its_step_gives(tiny_config, device):
     rank = Rank(
         with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"}))
     rank.warm_up(1)
-    assert isinstance(rank.engine._full_step, Graph)
-    batch = rank.engine.synthetic()
+    assert [type(step) for step in rank.engine._full_steps.values()] == [Graph]
+    batch = rank.engine.synthetic(rank.config.data.image_size)
     images, labels = batch.images, batch.labels
     first = rank.engine._full_step(images, labels)
     kept = first.clone()

@@ -30,7 +30,7 @@ class ToyEngine:
         self._gradients = {"fc1_weight": flat[classes:].reshape(inputs, classes), "fc1_bias": flat[:classes]}
         return list(self._weights)
 
-    def step(self, batch: Batch, learning_rate: float) -> np.ndarray:
+    def step(self, batch: Batch, learning_rate: float, average_share: float = 0.0) -> np.ndarray:
         h, classes = self._config.hyperparameters, self._config.data.classes
         images, labels = batch.images[: batch.samples], np.asarray(batch.labels[: batch.samples], np.int64)
         logits = self.logits(images)
@@ -62,8 +62,8 @@ class ToyEngine:
     def tensors(self) -> dict[str, np.ndarray]:
         return self._weights
 
-    def momentum(self) -> dict[str, np.ndarray]:
-        return self._velocities
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
+        return {"momentum": self._velocities, "average": {}}
 
     def array(self, tensor: np.ndarray) -> np.ndarray:
         return np.array(tensor)
@@ -74,10 +74,10 @@ class ToyEngine:
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         self._masks = dict(masks)
 
-    def synthetic(self) -> Batch:
+    def synthetic(self, image_size: int) -> Batch:
         samples, data = self._config.hyperparameters.batch_size, self._config.data
         random = np.random.RandomState(0)
-        images = random.standard_normal((samples, 3, data.image_size, data.image_size)).astype(np.float32)
+        images = random.standard_normal((samples, 3, image_size, image_size)).astype(np.float32)
         labels = random.randint(data.classes, size=samples)
         return Batch(images, labels, samples, samples * self._communicator.size)
 

@@ -12,8 +12,8 @@ from implementations.mxnet.engine import MxnetEngine
 class Losses(MxnetEngine):
     """Writes down the mean loss of its part of every batch."""
 
-    def step(self, batch, learning_rate):
-        loss = super().step(batch, learning_rate)
+    def step(self, batch, learning_rate, average_share=0.0):
+        loss = super().step(batch, learning_rate, average_share)
         if learning_rate:  # none at warm-up
             folder = pathlib.Path(self._config.run.result_file).parent / "losses"
             folder.mkdir(exist_ok=True)
