@@ -2,6 +2,7 @@
 MXNet's ImageRecordIter, and PyTorch's DataLoader with Pillow.
 
     python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER]
+                                   [--short-side 256]
 
 All pipelines read the same RecordIO file in FOLDER, by default /dev/shm, so that no disk is measured. All
 make the same augmentation: a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with
@@ -9,8 +10,9 @@ probability 1/2, normalised. All use a thread or a worker for each core. A pipel
 installed is left out.
 
 For comparison, libjpeg-turbo (by OpenCV) decodes whole images in memory and does nothing else; the last
-column is the ratio to its rate. Each pipeline runs in a process of its own, and they take turns in every
-round. ``rn50 bench input`` measures the stages of our pipeline.
+column is the ratio to its rate. With --short-side every pipeline also reads, in a row of its own, what
+``rn50 pack --short-side`` makes of the images. Each row is measured in a process of its own, and they take
+turns in every round. ``rn50 bench input`` measures the stages of our pipeline.
 """
 
 import argparse
@@ -220,27 +222,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm"))
+    parser.add_argument("--short-side", type=int)
     parser.add_argument("--pipeline", choices=list(PIPELINES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.pipeline:
         measure(args.pipeline, args.folder, args.seconds)
     with tempfile.TemporaryDirectory(dir=str(args.folder)) as made:
-        source, packed = pathlib.Path(made, "source"), pathlib.Path(made, "packed")
+        source = pathlib.Path(made, "source")
         imagenet_like.make(source, classes=CLASSES, train=args.images // CLASSES, val=1)
-        pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed)]
-        subprocess.run(pack, cwd=str(ROOT), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        size = (packed / "train.rec").stat().st_size / args.images
-        measured: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
+        folders: dict[str, pathlib.Path] = {}  # end of the name of a row -> packed data
+        sizes = []
+        for short_side in (0, args.short_side) if args.short_side else (0,):
+            packed = pathlib.Path(made, str(short_side))
+            resized = ["--short-side", str(short_side)] if short_side else []
+            pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed), *resized]
+            subprocess.run(pack, cwd=str(ROOT), capture_output=True, check=True)
+            folders[f", shorter side {short_side}" if short_side else ""] = packed
+            sizes.append(f"{(packed / 'train.rec').stat().st_size / args.images / 1000:.0f}")
+        rows = {name + end: (name, folders[end]) for name in PIPELINES for end in folders}
+        measured: dict[str, list[float]] = {row: [] for row in rows}
         for _ in range(args.rounds):
-            for pipeline in list(measured):
-                rate = measure_in_a_process(pipeline, packed, args.seconds)
+            for row in list(measured):
+                rate = measure_in_a_process(*rows[row], args.seconds)
                 if rate is None:
-                    del measured[pipeline]
+                    del measured[row]
                 else:
-                    measured[pipeline].append(rate)
-    table = Table(
-        title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds"
-    )
+                    measured[row].append(rate)
+    jpegs = f"JPEGs of {' and '.join(sizes)} KB"
+    table = Table(title=f"{SIZE}x{SIZE} from {jpegs}, {CORES} cores, {args.rounds} rounds")
     for column in ("", "images/s", "lowest", "highest", "to bare decode"):
         table.add_column(column, justify="left" if not column else "right")
     for pipeline, values in measured.items():
