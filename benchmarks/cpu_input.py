@@ -9,15 +9,17 @@ make the same augmentation: a window of 5 to 100 % of the area, aspect 3/4 to 4/
 probability 1/2, normalised. All use a thread or a worker for each core. A pipeline whose library is not
 installed is left out.
 
-For comparison, libjpeg-turbo (by OpenCV) decodes whole images in memory and does nothing else; the last
-column is the ratio to its rate. With --short-side every pipeline also reads, in a row of its own, what
-``rn50 pack --short-side`` makes of the images. Each row is measured in a process of its own, and they take
-turns in every round. ``rn50 bench input`` measures the stages of our pipeline.
+For comparison, libjpeg-turbo (by OpenCV) decodes whole images in memory and does nothing else; a column has
+the ratio to its rate. The last column is the CPU time of an image on all cores, the median of the rounds;
+other programs on the machine change it less than the rate. With --short-side every pipeline also reads, in a
+row of its own, what ``rn50 pack --short-side`` makes of the images. Each row is measured in a process of its
+own, and they take turns in every round. ``rn50 bench input`` measures the stages of our pipeline.
 """
 
 import argparse
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import psutil
 from rich.table import Table
 
 from rn50 import rates
@@ -188,32 +191,39 @@ PIPELINES: dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
 """Name of a row -> function that builds a pipeline for a folder of packed data."""
 
 
+def cpu_seconds() -> float:
+    """Return the CPU time of this process, of its workers, and of the workers that have ended."""
+    process = psutil.Process()
+    return sum(sum(part.cpu_times()[:4]) for part in (process, *process.children()))
+
+
 def measure(pipeline: str, folder: pathlib.Path, seconds: float) -> None:
-    """Print the images/s of one pipeline and end the process, with NOT_INSTALLED if its library is
-    missing."""
+    """Print the images/s of one pipeline and the CPU milliseconds of an image, and end the process, with
+    NOT_INSTALLED if its library is missing."""
     try:
         batch = PIPELINES[pipeline](folder)
     except ModuleNotFoundError:
         sys.exit(NOT_INSTALLED)
     for limit in (WARM_UP_S, seconds):
-        images, begin = 0, time.perf_counter()
+        images, begin, cpu_before = 0, time.perf_counter(), cpu_seconds()
         while time.perf_counter() - begin < limit:
             images += batch()
         rate = images / (time.perf_counter() - begin)
-    print(rate)
+    print(rate, 1000 * (cpu_seconds() - cpu_before) / images)
     sys.stdout.flush()
     os._exit(0)  # do not wait for threads that still prefetch
 
 
 def measure_in_a_process(pipeline: str, folder: pathlib.Path, seconds: float) -> Any:
-    """Return the images/s of one pipeline; None if its library is missing."""
+    """Return the images/s of one pipeline and the CPU milliseconds of an image; None if its library is
+    missing."""
     options = ["--pipeline", pipeline, "--folder", str(folder), "--seconds", str(seconds)]
     done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), capture_output=True, text=True)
     if done.returncode == NOT_INSTALLED:
         return None
     if done.returncode:
         sys.exit(f"{pipeline}: {done.stderr}")
-    return float(done.stdout.split()[-1])
+    return tuple(map(float, done.stdout.split()[-2:]))
 
 
 def main() -> None:
@@ -240,22 +250,25 @@ def main() -> None:
             folders[f", shorter side {short_side}" if short_side else ""] = packed
             sizes.append(f"{(packed / 'train.rec').stat().st_size / args.images / 1000:.0f}")
         rows = {name + end: (name, folders[end]) for name in PIPELINES for end in folders}
-        measured: dict[str, list[float]] = {row: [] for row in rows}
+        measured: dict[str, list[tuple[float, float]]] = {row: [] for row in rows}
         for _ in range(args.rounds):
             for row in list(measured):
-                rate = measure_in_a_process(*rows[row], args.seconds)
-                if rate is None:
+                figures = measure_in_a_process(*rows[row], args.seconds)
+                if figures is None:
                     del measured[row]
                 else:
-                    measured[row].append(rate)
+                    measured[row].append(figures)
     jpegs = f"JPEGs of {' and '.join(sizes)} KB"
     table = Table(title=f"{SIZE}x{SIZE} from {jpegs}, {CORES} cores, {args.rounds} rounds")
-    for column in ("", "images/s", "lowest", "highest", "to bare decode"):
+    for column in ("", "images/s", "lowest", "highest", "to bare decode", "CPU ms"):
         table.add_column(column, justify="left" if not column else "right")
-    for pipeline, values in measured.items():
-        rate, ratio = rates.of_rounds(values), rates.compare(values, measured[BARE])
-        shown_ratio = "" if pipeline == BARE else f"{ratio.median:.2f}"
-        table.add_row(pipeline, *(f"{figure:,.0f}" for figure in rate), shown_ratio)
+    bare_rates = [rate for rate, _ in measured[BARE]]
+    for row, figures in measured.items():
+        of_row, cpu_ms = zip(*figures, strict=True)
+        rate, ratio = rates.of_rounds(of_row), rates.compare(of_row, bare_rates)
+        shown_ratio = "" if row == BARE else f"{ratio.median:.2f}"
+        shown = *(f"{figure:,.0f}" for figure in rate), shown_ratio, f"{statistics.median(cpu_ms):.2f}"
+        table.add_row(row, *shown)
     Terminal().print(table)
 
 
