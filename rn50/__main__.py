@@ -20,7 +20,8 @@ def _end_if_interrupted(ignored: "sys.UnraisableHookArgs") -> None:
     during a fork."""
     if isinstance(ignored.exc_value, KeyboardInterrupt):
         # A handler of ``main`` raises it with the number of the signal as argument, Python without.
-        os._exit(128 + (*ignored.exc_value.args, signal.SIGINT)[0])
+        arguments = ignored.exc_value.args
+        os._exit(128 + (arguments[0] if arguments else signal.SIGINT))
     sys.__unraisablehook__(ignored)
 
 

@@ -58,8 +58,8 @@ def python(kind: str, what: str, *arguments: str) -> list[str]:
     # -P is new in Python 3.11. An older one has the working folder as the first of its path.
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", kind, what, *arguments]
-    run = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
-    code = f"import sys; del sys.path[0]\n{what if kind == '-c' else run}"
+    run_module = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
+    code = f"import sys; del sys.path[0]\n{what if kind == '-c' else run_module}"
     return [sys.executable, "-c", code, *arguments]
 
 

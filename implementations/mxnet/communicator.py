@@ -41,8 +41,8 @@ class Distributed(MessageRanks):
     waits for the device."""
 
     # ``MessageRanks`` takes an error of these types whose message has one of these words as the loss of a
-    # rank. MXNet leaves out the beginning of some messages, which names Horovod or Gloo, because it takes it
-    # for the name of a source file. So words that follow are looked for too.
+    # rank. The beginning of a message names Horovod or Gloo, but MXNet may take it for the name of a source
+    # file and leave it out. The other words are from the rest of such messages.
     errors = (mx.base.MXNetError,)
     words = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
 

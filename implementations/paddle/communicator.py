@@ -42,7 +42,8 @@ class Distributed(MessageRanks):
             rank, size, local_rank = (environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
             master = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ)
             process.set_variables(_variables(rank, size, local_rank, master))
-        self._on_gpu, self.local_rank = on_gpu, int(process.environment()["PADDLE_RANK_IN_NODE"])
+        self._on_gpu = on_gpu
+        self.local_rank = int(process.environment()["PADDLE_RANK_IN_NODE"])
         if not on_gpu:  # a build for GPUs would choose NCCL
             process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
         try:
@@ -52,8 +53,8 @@ class Distributed(MessageRanks):
             # Paddle's message says "Bind network" if another process has the port of rank 0.
             if "Bind network" not in str(error):
                 raise
-            port, remedy = process.environment()["PADDLE_MASTER"], "set MASTER_PORT to a free one"
-            raise UserError(port, "rank 0 cannot open this port", remedy) from error
+            port = process.environment()["PADDLE_MASTER"]
+            raise UserError(port, "rank 0 cannot open this port", "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
@@ -87,9 +88,9 @@ class Distributed(MessageRanks):
 def _rendezvous(ranks: LocalRanks) -> dict[str, str]:
     """Return the environment variables that ``init_parallel_env`` reads, for ranks that our launcher has
     started on one machine. Rank 0 chooses a free port and broadcasts it."""
-    with socket.socket() as free:  # it holds the port until all ranks know it
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1] if ranks.rank == 0 else 0
+    with socket.socket() as holder:  # it holds the port until all ranks know it
+        holder.bind(("127.0.0.1", 0))  # 0: a free port
+        port = holder.getsockname()[1] if ranks.rank == 0 else 0
         (port,) = ranks.all_reduce(np.array([port]))  # all other ranks add 0
     return _variables(str(ranks.rank), str(ranks.size), str(ranks.rank), f"127.0.0.1:{port}")
 

@@ -24,7 +24,7 @@ class Distributed(MessageRanks):
     """A rank of torch.distributed, which uses NCCL between GPUs and Gloo between CPUs. Our launchers or
     torchrun have started it."""
 
-    errors = (RuntimeError,)  # that torch.distributed raises after a rank is lost
+    errors = (RuntimeError,)  # raised by torch.distributed after a rank is lost
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -46,8 +46,8 @@ class Distributed(MessageRanks):
         except distributed.DistNetworkError as error:
             if "EADDRINUSE" not in str(error):
                 raise
-            port, remedy = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ), "set MASTER_PORT to a free one"
-            raise UserError(port, "rank 0 cannot open this port", remedy) from error
+            port = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ)
+            raise UserError(port, "rank 0 cannot open this port", "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:

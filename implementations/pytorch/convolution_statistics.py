@@ -7,10 +7,10 @@ package nvidia-cudnn-frontend does. It takes a graph of two operations, the conv
 cuDNN proposes several plans to execute it. The backward pass is that of any convolution (``fused_norm.py``).
 
 ``layers.py`` chooses ``convolve`` in STEP_MODE=fused if the package is installed. Full batches, which all
-have one shape, use plans; ragged batches do not. The first call with a shape tries the plans for it and keeps
-the fastest plan whose results are right, which a CUDA graph can capture, and which is faster than an ordinary
-convolution and a pass over its output. If no plan qualifies, the shape has ordinary convolutions. The first
-calls are in the steps before a capture, that is before the clock starts. A plan holds no memory on the
+have one shape, use plans; ragged batches do not. The first call with a shape tries the plans for it. A plan
+qualifies if its results are right, a CUDA graph can capture it, and it is faster than an ordinary convolution
+and a pass over its output. The fastest one is kept; if none qualifies, the shape has ordinary convolutions.
+The first calls are in the steps before a capture, so before the clock starts. A plan holds no memory on the
 device.
 """
 

@@ -29,8 +29,8 @@ def of_rank(config: Config, local_rank: int) -> torch.device:
     # PyTorch names what it was built for: sm_75 or sm_90a for machine code, compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
     built_for = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
-    # The installed build counts, not the one that the traits describe. A driver compiles its oldest PTX for
-    # every newer GPU.
+    # The traits describe another build than the one that is installed. A driver compiles the oldest PTX of a
+    # build for every newer GPU.
     build = TRAITS._replace(
         capabilities=tuple(capability for kind, capability in built_for if kind == "sm"),
         ptx=min((capability for kind, capability in built_for if kind == "compute"), default=None),

@@ -38,7 +38,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
 
 
 def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; faults have the severity ``grave``."""
     traits = frameworks.traits("pytorch")
     cuda = _cuda(software.packages, traits.cuda)
     if cuda is None:
@@ -55,8 +55,7 @@ def _cuda(have: Mapping[str, str], required: int) -> int | None:
     requirements would install."""
     if "torch" not in have:
         return required
-    match = re.search(r"\+cu(\d+)\d$", have["torch"])  # 2.9.0+cu130 is built for CUDA 13.0
-    if match:
+    if match := re.search(r"\+cu(\d+)\d$", have["torch"]):  # 2.9.0+cu130 is built for CUDA 13.0
         return int(match[1])
     runtime = [version for name, version in have.items() if re.fullmatch(CUDA_RUNTIME, name)]
     return int(runtime[0].split(".")[0]) if runtime else None

@@ -59,30 +59,33 @@ def epochs(runs: RunSet) -> Evidence | None:
     if population is None or len(reached) < 3:
         little = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
         return not_tested("epochs", "fewer than 3 runs reached the target" if population else little)
-    # The statistic: mean epochs less those of the reference, so that a negative one is better.
-    mean = float(np.mean(reached)) - reference.interpolated(batch_size).mean
+    # Mean epochs less those of the reference: if it is negative, the set is better than the reference.
+    difference = float(np.mean(reached)) - reference.interpolated(batch_size).mean
     drawn_means = _drawn(population, (DRAWS, len(reached))).mean(1)
-    p = max(float((drawn_means <= mean + TIE).mean()), 1 / DRAWS)  # so many draws show no smaller p
+    p = max(float((drawn_means <= difference + TIE).mean()), 1 / DRAWS)  # so many draws show no smaller p
     text = f"{np.mean(reached):.1f} epochs on average"
     if p > 0.05:
-        return Evidence("epochs", False, f"{text}, as known runs at this batch", mean, p)
+        return Evidence("epochs", False, f"{text}, as known runs at this batch", difference, p)
     text += f", as few as known runs at this batch with probability {p:.2g}"
-    if p >= TOO_GOOD or mean >= -EARLIER:
-        return Evidence("epochs", False, text, mean, p)
-    return Evidence("epochs", True, f"{text}; {_explained(population, mean, len(reached))}", mean, p)
+    if p >= TOO_GOOD or difference >= -EARLIER:
+        return Evidence("epochs", False, text, difference, p)
+    return Evidence("epochs", True, f"{text}; {_tries(population, difference, len(reached))}", difference, p)
 
 
-def _explained(population: _Population, mean: float, count: int) -> str:
-    """Return a phrase on the number of runs of which the best ``count`` would have as small a ``mean``."""
-    drawn = _drawn(population, (2_000, MOST_MADE))
-    probabilities = {
-        made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + TIE).mean())
-        for made in range(count, MOST_MADE + 1)
-    }
-    # The fewest runs of which the best ``count`` are so good with a probability of at least 5, 50 and 95 %.
-    low, half, high = (
-        next((made for made, p in probabilities.items() if p >= least), None) for least in (0.05, 0.5, 0.95)
-    )
+def _tries(population: _Population, difference: float, count: int) -> str:
+    """Return a phrase on how many runs somebody would have to make, so that the best ``count`` of them have a
+    mean ``difference`` from the reference, or a smaller one."""
+    draws = _drawn(population, (2_000, MOST_MADE))
+    probabilities = {}  # number of runs -> probability that the best ``count`` of them are so good
+    for runs in range(count, MOST_MADE + 1):
+        best = np.sort(draws[:, :runs], axis=1)[:, :count]
+        probabilities[runs] = float((best.mean(1) <= difference + TIE).mean())
+
+    def fewest(least: float) -> int | None:
+        """Return the fewest runs whose probability is at least ``least``; None: more than were tried."""
+        return next((runs for runs, p in probabilities.items() if p >= least), None)
+
+    low, half, high = map(fewest, (0.05, 0.5, 0.95))
     if half is None:
         return f"not even the best {count} of {MOST_MADE} would have as few"
     interval = f"{low} to {high}" if high else f"from {low} on"
@@ -101,11 +104,11 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
         if recipe.optimizer == optimizer:
             by_size.append((recipe.global_batch_size, point["Epochs to converge"]))
     differences, weights = [], []
-    for size, needed in by_size:
+    for size, run_epochs in by_size:
         weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
         mean = reference.interpolated(size).mean
-        differences += [math.inf if number is None else number - mean for number in needed]
-        weights += [weight] * len(needed)
+        differences += [math.inf if number is None else number - mean for number in run_epochs]
+        weights += [weight] * len(run_epochs)
     return (np.array(differences), np.array(weights) / sum(weights)) if sum(weights) >= FEWEST_KNOWN else None
 
 

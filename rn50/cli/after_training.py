@@ -15,7 +15,7 @@ from rn50.settings import document, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
-# Verbs that remove the file that they have begun to write, also when SIGTERM or SIGHUP ends them.
+# Decorator of verbs that write a file: if SIGTERM or SIGHUP ends such a verb, it removes its unfinished file.
 cleaned_up = group.main.under("Results and weights", group.CleanedUpVerb)
 
 _output = group.output("The file to write.", required=True)

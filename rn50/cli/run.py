@@ -106,6 +106,7 @@ def config_new(
     file = new_config.file_for(name, output)
     writing.refuse_output(file, force)
     source = document.find(base) if base else None
+    # The machine and its software: this machine, or one that has the GPUs of --for.
     facts = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
     new = new_config.make(name, *facts, source, framework, file)
     writing.write(new.text, file, force)
@@ -175,12 +176,14 @@ def run_campaign(
         variables[CURVES] = str(tensorboard.absolute())
     choice = named.Choice(document.find(name), values)
     choices = [choice, named.against(choice, against)] if against else [choice]
-    into = results or process.environment().get("RESULTS")
+    output = results or process.environment().get("RESULTS")
     sides = []
     with contextlib.ExitStack() as stack:
         for chosen in choices:
-            below = pathlib.Path(into, chosen.system) if into and against else into
-            sides.append(turns.Side(*stack.enter_context(named.file_in(below, chosen))))
+            folder = pathlib.Path(output, chosen.system) if output and against else output
+            # The configuration file and the folder of the results. The context removes what it has made if
+            # the command is refused.
+            sides.append(turns.Side(*stack.enter_context(named.file_in(folder, chosen))))
             # Warn if --set changes the batch size and not the learning rate, which depends on it.
             if chosen.values:
                 show_brief(unchosen(chosen.config))

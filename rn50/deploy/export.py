@@ -40,21 +40,18 @@ def export(
     """
     files.refuse_to_replace(output, files.MODEL, needs_room=True)
     model = convert(weights, str(output), fold, preprocessing)
-    evaluated = evaluate(weights, model, config, tolerance)
+    evaluated = evaluate(weights, model, config, tolerance) if config else None
     files.write(output, model.content)
     size, nodes = len(model.content), len(model.proto.graph.node)
     return Written(output, size, nodes, model.classes, fold, preprocessing, evaluated)
 
 
-def evaluate(weights: Weights, model: Model, config: Config | None, tolerance: float) -> Evaluated | None:
-    """Evaluate the ONNX model of weights on the validation set of ``config``; if that is None, do nothing and
-    return None.
+def evaluate(weights: Weights, model: Model, config: Config, tolerance: float) -> Evaluated:
+    """Evaluate the ONNX model of weights on the validation set of ``config``.
 
     Raises UserError if the file of weights records an accuracy, and the model's top-1 differs from it by more
     than ``tolerance`` percentage points.
     """
-    if config is None:
-        return None
     evaluated = model_evaluation.evaluate(model, config)
     accuracy = weights.facts.get("accuracy")
     if accuracy is None:

@@ -1,5 +1,5 @@
 """Read ONNX files, which may come from anybody, describe them as ``Model``, and run them in ONNX Runtime. All
-files of this room that work with ONNX models use it."""
+files of this folder that work with ONNX models use it."""
 
 import contextlib
 import logging

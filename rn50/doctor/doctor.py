@@ -50,17 +50,17 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
 def _with_other_framework(
     diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
-    """Yield ``diagnoses``, which are those of packages, with a better remedy if packages of ``framework`` are
-    missing. If the framework has no code for these GPUs, the remedy is another framework. If the GPUs are not
-    known, and FRAMEWORK is not set, both frameworks are named."""
+    """Yield ``diagnoses``, which are those of packages. If packages of ``framework`` are missing, their
+    remedy is to install them. Replace it by another framework if this one has no code for the GPUs. If the
+    compute capabilities of the GPUs are not known, and FRAMEWORK is not set, name both remedies."""
     capabilities = {gpu.capability for gpu in machine.gpus if gpu.capability}
     other = None  # (options of --set that choose another framework, command that installs it)
     if config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK")):
         other = frameworks.instead(frameworks.traits(framework), capabilities)
     for diagnosis in diagnoses:
         if other and (diagnosis.severity, diagnosis.subject) == (FAILURE, "packages"):
-            this_framework = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
-            diagnosis = diagnosis._replace(remedy=this_framework + " and ".join(other))
+            first = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
+            diagnosis = diagnosis._replace(remedy=first + " and ".join(other))
         yield diagnosis
 
 
@@ -198,8 +198,8 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
         show_brief([*diagnoses, *grouped(fits)])
     else:
         show_table([*diagnoses, *grouped(fits)], Terminal())
-        able = [system for system, diagnosis in fits.items() if diagnosis.severity == OK]
-        if able:
-            first = next((system for system in able if system.startswith("DEMO")), able[0])
+        if systems := [system for system, diagnosis in fits.items() if diagnosis.severity == OK]:
+            # Prefer a demo.
+            first = next((system for system in systems if system.startswith("DEMO")), systems[0])
             Terminal().print(f"next: rn50 run {first}    |    rn50 config new MINE")
     return Examination(diagnoses).ok

@@ -22,13 +22,13 @@ def diagnoses(
 ) -> Iterator[Diagnosis]:
     """Yield the diagnoses of the GPUs that the run of ``config`` uses, with those of the own checks of
     ``framework``. A fault is a failure if the run is on GPUs, else a warning."""
-    needed = config is not None and config.run.device == "gpu"
+    runs_on_gpus = config is not None and config.run.device == "gpu"
     # The framework's own ``doctor.py``, loaded without the framework; None if it has none.
     checks = frameworks.unimported(framework, "doctor")
-    ranks = config.run.ranks_per_node if config is not None and needed else 1
-    severity = FAILURE if needed else WARNING
+    ranks = config.run.ranks_per_node if config is not None and runs_on_gpus else 1
+    severity = FAILURE if runs_on_gpus else WARNING
     if not machine.gpus:
-        yield _no_gpu(machine, needed)
+        yield _no_gpu(machine, runs_on_gpus)
         return
     used = machine.gpus[:ranks]  # each rank has one, in this order
     yield _count(machine, ranks)
@@ -42,10 +42,9 @@ def diagnoses(
         yield Diagnosis(OK, "GPU links", _links(machine.links))
 
 
-def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
-    """Return the diagnosis of a machine without a GPU that this process can use. ``needed`` is True if the
-    run is on GPUs."""
-    if not needed and not machine.lacks_its_gpus:
+def _no_gpu(machine: Machine, runs_on_gpus: bool) -> Diagnosis:
+    """Return the diagnosis of a machine without a GPU that this process can use."""
+    if not runs_on_gpus and not machine.lacks_its_gpus:
         return Diagnosis(OK, "GPU", "none: this machine trains on its CPU", "")
     # ``machine.no_gpu`` is a text: the reason why this process can use none.
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
@@ -59,7 +58,7 @@ def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
         remedy = INSTALL_DRIVER
     else:
         remedy = "rn50 run DEMO_CPU trains without a GPU; otherwise use a machine that has one"
-    return Diagnosis(FAILURE if needed else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
+    return Diagnosis(FAILURE if runs_on_gpus else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
 
 
 def _count(machine: Machine, ranks: int) -> Diagnosis:
@@ -68,9 +67,9 @@ def _count(machine: Machine, ranks: int) -> Diagnosis:
     kinds = Counter(f"{gpu.name}{size}" for gpu, size in zip(machine.gpus, memory, strict=True))
     text = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
     if len(machine.gpus) < ranks:
-        few = len(machine.gpus)
-        remedy = f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the"
-        remedy += " global batch"
+        number = len(machine.gpus)
+        remedy = f"use a configuration for {number}, or set DGXNGPU={number} in it and raise BATCHSIZE to "
+        remedy += "keep the global batch"
         return Diagnosis(FAILURE, "GPU", f"{text}, but DGXNGPU={ranks} ranks want one each", remedy)
     return Diagnosis(OK, "GPU", text)
 
@@ -93,8 +92,7 @@ def _mig(used: Sequence[Gpu], ranks: int, severity: str) -> Diagnosis:
 
 def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
     """Yield a diagnosis if other computations hold memory of the GPUs."""
-    sentences = [gpu.used_by_others for gpu in used if gpu.used_by_others]
-    if sentences:
+    if sentences := [gpu.used_by_others for gpu in used if gpu.used_by_others]:
         text = f"{'; '.join(sentences)}: a run may lack it, and shares the GPU's speed"
         remedy = "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES"
         yield Diagnosis(WARNING, "GPU memory", text, remedy)
@@ -142,8 +140,9 @@ def _links(links: Sequence[str]) -> str:
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, severity: str, remedy: str = "") -> Diagnosis:
-    """Check that ``build``, a name of the framework's build, has code for the GPUs. If it has none, the
-    diagnosis has ``severity``. ``remedy`` is for GPUs newer than all of the code."""
+    """Check that ``build``, a name of the framework's build, has code for the GPUs ``used``. If it has none
+    for one of them, the diagnosis has ``severity``. ``remedy`` is added if that GPU is newer than all of
+    the code."""
     subject = "compute capability"
     capabilities = sorted({gpu.capability for gpu in used if gpu.capability})
     if not capabilities:

@@ -54,7 +54,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
     bindings = []
     # Without pools all ranks share all CPUs.
     for pool in pools or [Pool(None, range(ranks_per_node), [machine.cpus])]:
-        node_cores = [_cores(cpus, machine) for cpus in pool.cpus]
+        node_cores = [_cores(cpus, machine) for cpus in pool.cpus]  # the cores of each node
         # Each rank gets a slice of every node's cores. If the first node, that of the GPUs, has fewer cores
         # than the pool has ranks, the cores of all nodes are divided as one list.
         if len(node_cores[0]) < len(pool.ranks):
@@ -94,16 +94,16 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
     """Return a pool for each NUMA node with GPUs in use. Return None if a rank has no GPU, the node of a GPU
     is not known or has no usable CPU, or a pool has fewer cores than ranks."""
     ranks_of_node = gathered((gpu.node, rank) for rank, gpu in enumerate(machine.gpus[:ranks]))
-    cpus = gathered((cpu.node, cpu) for cpu in machine.cpus)
-    if len(machine.gpus) < ranks or None in ranks_of_node or not set(ranks_of_node) <= set(cpus):
+    cpus_of_node = gathered((cpu.node, cpu) for cpu in machine.cpus)
+    if len(machine.gpus) < ranks or None in ranks_of_node or not set(ranks_of_node) <= set(cpus_of_node):
         return None
-    pools = [Pool(node, node_ranks, [cpus[node]]) for node, node_ranks in ranks_of_node.items()]
+    pools = [Pool(node, node_ranks, [cpus_of_node[node]]) for node, node_ranks in ranks_of_node.items()]
     # A node without GPUs goes to the pool on its socket that has the fewest CPUs for a rank.
-    for node in cpus:
-        on_socket = [pool for pool in pools if pool.cpus[0][0].socket == cpus[node][0].socket]
+    for node, cpus in cpus_of_node.items():
+        on_socket = [pool for pool in pools if pool.cpus[0][0].socket == cpus[0].socket]
         if node not in ranks_of_node and on_socket:
             poorest = min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks))
-            poorest.cpus.append(cpus[node])
+            poorest.cpus.append(cpus)
     for pool in pools:
         if len({(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}) < len(pool.ranks):
             return None
@@ -112,6 +112,7 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
 
 def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
     """Return the cores of ``cpus``, in the order of their nodes, sockets and numbers."""
+    # A node that is not known counts as -1, so that the keys can be sorted.
     keys = ((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core) for cpu in cpus)
     cores = gathered(zip(keys, (cpu.number for cpu in cpus), strict=True))
     in_order = [tuple(cores[key]) for key in sorted(cores)]

@@ -27,7 +27,8 @@ def read(sources: Sources) -> Limits:
     admin-guide/cgroup-v2 and cgroup-v1."""
     # values(controller, file); the controller "" stands for version 2.
     values = functools.partial(_values, sources, _mounts(sources))
-    # Pairs of a quota, which is "max" or -1 if there is none, and its period. Version 2 has both in one file.
+    # Pairs of a quota and its period. Version 2 has both in one file: "150000 100000", or "max 100000" if
+    # there is no quota. Version 1 has two files, and a quota of -1 if there is none.
     of_version_2 = (value.partition(" ")[::2] for value in values("", "cpu.max"))
     of_version_1 = zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False)
     pairs = (*of_version_1, *of_version_2)

@@ -35,7 +35,8 @@ def read(source: Sources = HERE) -> dict[str, str]:
     kernel = source.text("proc/sys/kernel/osrelease")
     # As in PRETTY_NAME="Ubuntu 22.04.4 LTS".
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
-    fields["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
+    systems = (name[1] if name else "", f"Linux {kernel}" if kernel else "")
+    fields["operating_system"] = ", ".join(filter(None, systems))
     versions = (*_VERSIONS, *container_variables())
     fields.update((name.lower(), source.environ.get(name, "")) for name in versions)
     fields["hw_notes"] = _confined(machine, cgroup.read(source))
@@ -124,7 +125,7 @@ def _confined(machine: Machine, limits: cgroup.Limits) -> str:
     """Return a sentence on the CPUs and the memory that the control group allows a run; "" if it allows all
     of the machine."""
     parts = []
-    # The number of CPUs that it may run on, or the number of CPUs whose time it may use, if that is smaller.
+    # The number of CPUs that the run may use, or the number whose time it may use, if that is smaller.
     cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
     if cpus < machine.online:
         parts.append(f"{cpus:g} of {machine.online} CPUs")

@@ -110,9 +110,9 @@ class Machine:
 
     def mount_of(self, path: str) -> Mount | None:
         """Return the mounted file system that holds an absolute path; None: no mount is known."""
-        holding = [m for m in self.mounts if f"{path}/".startswith(f"{m.folder.rstrip('/')}/")]
+        candidates = [mount for mount in self.mounts if f"{path}/".startswith(f"{mount.folder.rstrip('/')}/")]
         # The innermost mount counts. If two have the same mount point, the later one hides the other.
-        return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
+        return max(reversed(candidates), key=lambda mount: len(mount.folder), default=None)
 
 
 def read(source: Sources = HERE) -> Machine:
@@ -123,7 +123,8 @@ def read(source: Sources = HERE) -> Machine:
     # "MemTotal:       32764208 kB"
     total = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     memory = int(total[1]) * 1024 if total else None
-    visible, no_gpu = gpus.read(source)
+    visible_gpus, no_gpu = gpus.read(source)
+    # A limit of the control group that is above what the machine has is left out.
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
         architecture=processor.get("Architecture", os.uname().machine),
@@ -138,10 +139,10 @@ def read(source: Sources = HERE) -> Machine:
         open_files=_resource_limit(source, "Max open files"),
         mounts=tuple(_mounts(source)),
         infiniband=tuple(_infiniband(source)),
-        gpus=visible,
+        gpus=visible_gpus,
         no_gpu=no_gpu,
         nvidia_hardware=_nvidia_hardware(source),
-        links=_links(source, [gpu.index for gpu in visible]) if len(visible) > 1 else (),
+        links=_links(source, [gpu.index for gpu in visible_gpus]) if len(visible_gpus) > 1 else (),
     )
 
 
@@ -235,16 +236,16 @@ def _nvidia_hardware(source: Sources) -> bool:
     return has_gpu or bool(source.text("proc/driver/nvidia/version"))
 
 
-def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
+def _links(source: Sources, indices: list[int]) -> tuple[str, ...]:
     """Return ``Machine.links`` for the GPUs with these indices."""
-    printed = source.output("nvidia-smi", "topo", "-m")
-    plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # without the escape sequences that underline the heading
+    # Without the escape sequences that underline the heading.
+    printed = re.sub(r"\x1b\[[\d;]*m", "", source.output("nvidia-smi", "topo", "-m"))
     # A table with a column for each GPU, and a row for each GPU, which begins with the GPU's name:
     #         GPU0    GPU1    CPU Affinity
     # GPU0     X      NV12    0-31
-    heading, *rows = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
-    links = {
-        (first, second): link for first, *cells in rows for second, link in zip(heading, cells, strict=False)
-    }
-    pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
+    heading, *rows = [line.split() for line in printed.splitlines() if line.strip()] or [[]]
+    links = {}
+    for name, *cells in rows:
+        links.update({(name, other): link for other, link in zip(heading, cells, strict=False)})
+    pairs = ((f"GPU{first}", f"GPU{second}") for first in indices for second in indices if first < second)
     return tuple(links[pair] for pair in pairs if pair in links)

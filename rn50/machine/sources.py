@@ -23,7 +23,8 @@ def run(argv: Sequence[str]) -> tuple[int, str]:
     """Run a command on this machine, with its messages in English. Return its exit status and its output
     (standard output and error together), or a status of 124 (too slow) or 126 and the reason why there is no
     output."""
-    limited = f'ulimit -f {LARGEST_OUTPUT >> 9}; exec env LC_ALL=C "$@"'  # ulimit counts 512 bytes
+    # The limit of a file's size is in blocks of 512 bytes.
+    limited = f'ulimit -f {LARGEST_OUTPUT >> 9}; exec env LC_ALL=C "$@"'
     try:
         with tempfile.TemporaryFile() as out:  # a file, because ulimit does not limit a pipe
             command = ["sh", "-c", limited, "sh", *argv]

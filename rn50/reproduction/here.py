@@ -125,8 +125,7 @@ def _refuse_commands(document: Document) -> None:
     """Raise UserError if a file that existed before, and may be a stranger's, does more than set variables
     that rn50 reads or harmless variables of libraries."""
     assigned = document.assigned
-    refused = [*map(str, assigned.not_read), *(assigned.values.keys() - KNOWN_NAMES - HARMLESS)]
-    if refused:
+    if refused := [*map(str, assigned.not_read), *(assigned.values.keys() - KNOWN_NAMES - HARMLESS)]:
         problem = f"is not what was written there: {excerpt(refused[0])}"
         raise UserError(document.path, problem, "give another --output")
 
@@ -149,8 +148,8 @@ def _changed(claim: Claim, config: Config) -> list[str]:
     texts = ((name, text) for name, text in claim.origin.values.items() if name not in guessed)
     # Read and written again, so that equal values have equal texts: "0.10" becomes "0.1".
     logged = {name: Variable.write(VARIABLES[name].read(text)) for name, text in texts}
-    # Name -> text of every variable that decides the epochs, here and there. What the logs say goes before
-    # what the runs saved, and that before the default.
+    # Name -> text of every variable that decides the epochs, here and there. A logged text replaces a saved
+    # one, and a saved one the default.
     ours = {**dict.fromkeys((*writing.GROUP, *_TASK), "not set"), **config.as_environment()}
     theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
     # BATCHSIZE is that of a rank: ``_differences`` compares the global batch size.
@@ -166,9 +165,9 @@ def _differences(
     """Yield the phrases of ``Here.differences``. Between different machines, only the phrase on the machine
     tells the ranks."""
     if not same_machine:
-        count, what = claim.accelerators or "an unknown number of", claim.accelerator or "accelerators"
+        theirs = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator or 'accelerators'}"
         ours = f"{config.ranks} x {machine.gpus[0].name}" if machine.gpus else machine.processor
-        yield f"machine: {count} x {what} there, {ours} here, so minutes and images/s are not comparable"
+        yield f"machine: {theirs} there, {ours} here, so minutes and images/s are not comparable"
         if config.is_imagenet and config.run.device == "cpu":
             yield "no GPU here: a run on ImageNet takes weeks on a CPU"
     elif claim.accelerators != config.ranks:
@@ -177,18 +176,15 @@ def _differences(
     if not same_data:
         sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
         yield f"data: another set, {sizes}, so epochs are not comparable"
-    changed = _changed(claim, config)
-    if changed:
+    if changed := _changed(claim, config):
         yield f"hyperparameters and task: {', '.join(changed)}, so epochs are not comparable"
-    left_out = ", ".join(sidecar.left_out(claim.saved))
-    if left_out:
+    if left_out := ", ".join(sidecar.left_out(claim.saved)):
         yield f"variables of its runs that are not taken, because they could run code: {left_out}"
-    missed = [run.file.name for run in map(read_run, claim.logs) if not run.converged]
-    if missed:
+    if missed := [run.file.name for run in map(read_run, claim.logs) if not run.converged]:
         yield f"its runs: {', '.join(missed)} did not end at the target, and are left out"
     if config.run.framework not in claim.framework.lower():
-        its = claim.framework or "not said"
-        yield f"framework: {its} there, {config.run.framework} here, which decides speed"
+        theirs = claim.framework or "not said"
+        yield f"framework: {theirs} there, {config.run.framework} here, which decides speed"
     if claim.borrowed:
         yield f"hyperparameters that it does not log: {', '.join(claim.borrowed)}; epochs are not comparable"
 

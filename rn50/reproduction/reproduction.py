@@ -123,31 +123,32 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     return planned._replace(measured=measurement, verdict=STOPPED, next=measurement.remedy)
 
 
-def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
+def run(planned: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
+    file = pathlib.Path(planned.here.config_file)
     # The verb prints ``next``, so ``rn50 run`` leaves out its own line "Next".
-    file, environment = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
+    environment = {summary.NEXT_IS_SAID: "1"}
     status = watch.make_missing(file, folder / RESULTS, runs, as_json, environment)
     # FAULT is also the status if all runs were made and a check of the result failed: ``judge`` reports that.
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
-    return judge(before, folder / RESULTS)
+    return judge(planned, folder / RESULTS)
 
 
-def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
+def _runs(planned: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
     """Return the runs of the claim, and our runs, whose folder is ``results``. Raises UserError if a run of
-    ours has another configuration than ``before.here``, or is a copy."""
-    claimed = [read_run(file) for file in before.claim.logs]
+    ours has another configuration than ``planned.here``, or is a copy."""
+    claimed = [read_run(file) for file in planned.claim.logs]
     ours = [read_run(file) for file in sorted(results.glob("result_*.txt"))]
-    refuse_others(ours, before.here.config.as_environment(), claimed)
+    refuse_others(ours, planned.here.config.as_environment(), claimed)
     return claimed, ours
 
 
-def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
+def judge(planned: Reproduction, results: pathlib.Path) -> Reproduction:
     """Compare our runs, whose folder is ``results``, with the claim. Return the reproduction with the
     verdict. Raises UserError as ``_runs`` does."""
-    claim, here = before.claim, before.here
-    runs = _runs(before, results)
+    claim, here = planned.claim, planned.here
+    runs = _runs(planned, results)
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []
@@ -161,12 +162,12 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
             ("images/s", claim.images_per_second, ours.images_per_second, here.same_speed),
         ):
             enough = min(len(claimed_values), len(our_values)) > 1
-            tested = equivalence.judge(claimed_values, our_values, before.margin) if enough else None
+            tested = equivalence.judge(claimed_values, our_values, planned.margin) if enough else None
             judged.append(Judged(quantity, comparable, tested))
-    refused = before.refused | ({"result here": system.refusal} if system.refusal else {})
+    refused = planned.refused | ({"result here": system.refusal} if system.refusal else {})
     verdict = UNDECIDED if refused else _verdict(judged, missed, here.same_recipe)
     settings = compare.settings(*runs) if claim.logs else ()
-    return before._replace(
+    return planned._replace(
         judged=judged,
         missed=missed,
         verdict=verdict,
@@ -190,8 +191,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
     if verdict == EQUIVALENT:
         return "nothing: it is reproduced, as far as this machine can tell"
     if verdict == DIFFERENT:
-        profile = f"rn50 profile {here.config_file} where the time of a step goes"
-        return f"look at the first differences; {profile}"
+        return f"look at the first differences; rn50 profile {here.config_file} where the time of a step goes"
     more = [row.equivalence.more_runs or 0 for row in judged if row.comparable and row.equivalence]
     if any(more):
         return f"the same command with --runs {runs + max(more)}"

@@ -82,16 +82,18 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
     pairs = []  # (difference in minutes, index of the result, row) for each row that may be of the result
     for i, system in enumerate(scores):
         submitters, systems = _names(system)
-        fitting = (r for r in rows if _folded(r.submitter) in submitters and _folded(r.system) in systems)
-        pairs += [(abs(float(row.minutes) - (times[i] or 0)), i, row) for row in fitting]
+        for row in rows:
+            if _folded(row.submitter) in submitters and _folded(row.system) in systems:
+                pairs.append((abs(float(row.minutes) - (times[i] or 0)), i, row))
     # The nearest pair first; each result and each row is in one pair at most.
     for _, i, row in sorted(pairs):
         if i not in row_of and row in rows:
             row_of[i] = row
             rows.remove(row)
-    held = [_held(system, times[i], row_of.get(i)) for i, system in enumerate(scores)]
-    held += [Held(_name(r.submitter, r.system), None, float(r.minutes), "no logs", None) for r in rows]
-    return Against(table, sum(row.difference is not None for row in held), held)
+    results = [_held(system, times[i], row_of.get(i)) for i, system in enumerate(scores)]
+    # The rows that are left have no logs.
+    results += [Held(_name(r.submitter, r.system), None, float(r.minutes), "no logs", None) for r in rows]
+    return Against(table, sum(result.difference is not None for result in results), results)
 
 
 def _rows(table: pathlib.Path) -> list[Row]:
@@ -108,10 +110,10 @@ def _rows(table: pathlib.Path) -> list[Row]:
             submitter = _name(cells.get("round"), cells.get("submitter") or cells.get("organisation"))
             # Several systems may have the name in the column "system". The column "details_url", such as
             # https://.../ORG/systems/SYSTEM.json, tells which of them it is.
-            described = re.search(r"/systems/([^/]+)\.json", cells.get("details_url") or "")
+            in_url = re.search(r"/systems/([^/]+)\.json", cells.get("details_url") or "")
             # "" and "-": a system without minutes of ResNet-50.
             if value not in ("", "-") and math.isfinite(float(value)):
-                rows[Row(submitter, described[1] if described else cells["system"] or "", value)] = None
+                rows[Row(submitter, in_url[1] if in_url else cells["system"] or "", value)] = None
     except (csv.Error, ValueError) as error:
         raise UserError(table, f"line {lines.line_num}: {excerpt(str(error))}", _REMEDY) from error
     return list(rows)
@@ -130,10 +132,11 @@ def _folded(text: Any) -> str:
 def _names(system: SystemScore) -> tuple[set[str], set[str]]:
     """Return the submitters and the systems, both ``_folded``, that a row of the table may name if it is of
     this result. The submitter may be empty, because a table may have no such column."""
-    log, described = system.runs[0].log, tree.described(system.runs[0].file.parent)
+    log = system.runs[0].log
+    description = tree.described(system.runs[0].file.parent)
     organisation = (system.submitter or "").rpartition("/")[2]
-    submitters = ("", system.submitter, organisation, log.org, described.get("submitter"))
-    systems = (system.system, system.name, log.platform, described.get("system_name"))
+    submitters = ("", system.submitter, organisation, log.org, description.get("submitter"))
+    systems = (system.system, system.name, log.platform, description.get("system_name"))
     return {*map(_folded, submitters)}, {*map(_folded, systems)}
 
 
@@ -145,7 +148,8 @@ def _held(system: SystemScore, logged_minutes: float | None, row: Row | None) ->
         scaled, unscaled = minutes(logged_minutes), minutes(system.olympic_minutes)
         remark = f" ({unscaled} unscaled)" * (scaled != unscaled)
         difference = f"{scaled} minutes by the logs{remark}, {row.minutes} in the table"
-    name, table_minutes = _name(system.submitter, system.name), float(row.minutes) if row else None
+    table_minutes = float(row.minutes) if row else None
+    name = _name(system.submitter, system.name)
     return Held(name, logged_minutes, table_minutes, difference, system.refusal)
 
 

@@ -3,16 +3,16 @@
 ``points`` makes the points, ``passing`` judges a result, ``print_points`` prints both. MLPerf measures the
 convergence of this benchmark in epochs to the target. A result passes if its three middle runs need, in the
 mean, at least the bound of the point: below the bound, a one-sided t-test at 5 % calls the result faster than
-the point. The class of the official checker computes mean, deviation, bound and pruning of the points, which
-it reads as one of its tables.
+the point. The official checker reads our points as one of its tables. It computes their means, deviations and
+bounds, and prunes the table.
 
 The probability that five runs pass is estimated as the share of passing fives among all fives that can be
 drawn from the runs, with replacement. Its 95 % interval is the percentile interval of the bootstrap (B.
 Efron, Ann. Statist. 7, 1979), which repeats the estimate for random resamples of the runs. Imagined extreme
 runs, which a longer campaign might have shown, are resampled with them: for the lower end of the interval a
 run of 0 epochs and a run that misses the target, for the upper end a run of very many epochs. Without them,
-ten equal runs would leave no doubt, although a third of all campaigns of ten runs do not show what happens in
-one run of ten.
+ten equal runs would leave no doubt. But an event that happens in one run of ten is absent from a third of all
+campaigns of ten runs.
 """
 
 import collections
@@ -115,6 +115,7 @@ class Point(NamedTuple):
         return likelihood((*self.epochs, *[math.inf] * self.missed), self.bound)
 
 
+# The fields of its JSON, in this order: attributes, or dictionaries name in the official tables -> attribute.
 prints(
     Point,
     lambda r: {"Benchmark": r.benchmark, "Creator": r.creator, "When": r.when, "Platform": r.platform},
@@ -153,6 +154,7 @@ class Passing(NamedTuple):
     """At most three published results to compare with; none if the result is not of the benchmark."""
 
 
+# The fields of its JSON, in this order.
 prints(
     Passing,
     lambda r: (r.system, r.verdict.passed, r.verdict.message, r.verdict.factor, r.verdict.scaled_minutes),
@@ -174,32 +176,32 @@ def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[s
         by_size.setdefault(_batch_size(system), []).extend(system.runs)
     # Score the runs of a batch size together, as if all lay in the folder of the first.
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
-    bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
+    by_name = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
     # Runs with a label are not the benchmark, so the official points do not count for them.
-    labelled = any(point.label for point in bare.values())
-    return with_statistics(bare, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
+    labelled = any(point.label for point in by_name.values())
+    return with_statistics(by_name, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
 
 
-def with_statistics(bare: Mapping[str, Point], official: Mapping[str, Any]) -> dict[str, Point]:
-    """Return the points ``bare``, by name, with the statistics that the official checker computes for them in
-    one table with the ``official`` points."""
-    checker = rcp.reference(json.dumps({**official, **as_json(bare)}))
+def with_statistics(by_name: Mapping[str, Point], official: Mapping[str, Any]) -> dict[str, Point]:
+    """Return the points ``by_name`` with the statistics that the official checker computes for them in one
+    table with the ``official`` points, which are entries of its tables by name."""
+    checker = rcp.reference(json.dumps({**official, **as_json(by_name)}))
     rows = checker.rcp_data  # name -> entry of the table, with the statistics that the checker has added
     by_size = {rows[name]["BS"]: rows[name] for name in official}  # batch size -> entry of the official point
-    # Prune again without our points of a batch size that has an official point: the checker's pruning goes
-    # wrong where two points have the same batch size, of which it uses the first.
+    # The checker has pruned already, but its pruning goes wrong if two points have the same batch size. Prune
+    # again without our point where there is an official one, which comes first and so is the one it uses.
     checker.rcp_data = {key: row for key, row in rows.items() if key in official or row["BS"] not in by_size}
     checker._prune_rcps()
     sizes_used = {point["BS"] for point in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
-    complete = {}
-    for name, point in bare.items():
+    result = {}
+    for name, point in by_name.items():
         statistics: dict[str, Any] = {field: float(rows[name][key]) for field, key in keys.items()}
         row = by_size.get(point.batch_size)
         reference = OfficialPoint(float(row["RCP Mean"]), float(row["Min Epochs"])) if row else None
         pruned = point.batch_size not in sizes_used
-        complete[name] = point._replace(**statistics, pruned=pruned, reference=reference)
-    return complete
+        result[name] = point._replace(**statistics, pruned=pruned, reference=reference)
+    return result
 
 
 def _batch_size(system: SystemScore) -> int:
@@ -227,7 +229,7 @@ def _point(pool: SystemScore) -> Point:
     """Return the point of runs of one batch size, without the statistics of the official checker."""
     size, log = _batch_size(pool), pool.runs[0].log
     # A run that logs the target at epoch 0, before it has trained, counts as missed too.
-    epochs = [needed for needed in _epochs(pool.runs) if 0 < needed < math.inf]
+    epochs = [epoch for epoch in _epochs(pool.runs) if 0 < epoch < math.inf]
     if len(epochs) < _LEAST:
         problem = f"{counted(len(epochs), 'run')} of {len(pool.runs)} converged at batch size {size:,}"
         remedy = f"a reference convergence point takes {RUNS}, make {RUNS - len(epochs)} more"
@@ -235,6 +237,7 @@ def _point(pool: SystemScore) -> Point:
     trained = recipe.of_log(log)
     # The length of the decay in steps, as the official tables have it, if it was logged in steps.
     logged = dataclasses.replace(trained, decay_epochs=trained.decay_steps or trained.decay_epochs).logged()
+    # The tables leave out a prefix: "opt_momentum" for "lars_opt_momentum". Their "optimizer" is "opt_name".
     values = {key.removeprefix(f"{trained.optimizer}_"): value for key, value in logged.items()}
     values["optimizer"] = values.pop("opt_name", None)
     return Point(
@@ -267,8 +270,8 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
     def shares(*imagined: float) -> Any:
         """Return the share of fives that pass, for each resample of the runs and the ``imagined`` ones."""
         runs = (*epochs, *imagined)
-        # ``random.choice`` draws the resamples, each of as many runs as ``runs`` has; ``indices`` draw the
-        # fives of each resample.
+        # Draw the places of the runs of each five in a resample, then the resamples, each of as many runs as
+        # ``runs`` has.
         indices = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
         fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), indices, axis=1)
         return passes(fives.reshape(_RESAMPLES, _FIVES, rules.RUNS)).mean(axis=-1)
@@ -287,10 +290,10 @@ def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
         share = float(np.average(passes(values[chosen]), weights=ways))
     # The imagined runs are those that the docstring of this file explains.
     low, high = np.percentile(shares(0, math.inf), 2.5), np.percentile(shares(_LATE), 97.5)
-    # Of n fives none passes with the probability (1 - share) ** n, which is to be 5 %. A share of 1 takes one
-    # five; for a share of 0 no number is enough.
-    needed = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
-    runs = rules.RUNS * math.ceil(needed) or None
+    # None of n fives passes with the probability (1 - share) ** n. Take the n that makes it 5 %. If every
+    # five passes, one is enough; if no five passes, no number is.
+    fives_needed = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
+    runs = rules.RUNS * math.ceil(fives_needed) if fives_needed else None
     # The ends come from random resamples, so the estimate might lie outside: move the end to it then.
     return Chance(share, min(float(low), share), max(float(high), share), runs)
 
@@ -313,7 +316,7 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
         problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
         sizes = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
         raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
-    epochs_or_none = tuple(needed if math.isfinite(needed) else None for needed in epochs)
+    epochs_or_none = tuple(epoch if math.isfinite(epoch) else None for epoch in epochs)
     verdict = rcp.judge(rules.RULESETS[-1], size, epochs_or_none, json.dumps(as_json(by_name)))
     if verdict.passed and system.olympic_minutes:
         verdict = dataclasses.replace(verdict, scaled_minutes=system.olympic_minutes * verdict.factor)
@@ -333,10 +336,10 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     times = [run.log.minutes for run in system.runs]
     optimizer = recipe.of_log(system.runs[0].log).optimizer or ""
     nearest = published.nearest(_batch_size(system), optimizer, system.accelerators, 9)
+    others = [row for row in nearest if not system.label and not row.is_of(times)]
     comparable = []
-    # Of the nine nearest take three, without the result itself.
-    for row in [row for row in nearest if not system.label and not row.is_of(times)][:3]:
-        epochs = sorted(needed or math.inf for needed in row.runs)
+    for row in others[:3]:
+        epochs = sorted(epoch or math.inf for epoch in row.runs)  # None: the run missed the target
         comparable.append(Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)))
     return comparable
 

@@ -39,9 +39,11 @@ WINDOW, DISTINCT = 20, 12
 """Two logs are copies if they have ``WINDOW`` consecutive ratios of readings in common, of which at least
 ``DISTINCT`` differ from each other."""
 RULE = "a power log has a reading each second from before run_start to after run_stop"
-_AGAIN = "measure again, and let the meter run longer than the run"
-SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
-_OWN = "put the power logs of this run beside it, or measure all runs again, or leave all power logs out"
+"""Rule of the findings on one power log."""
+_MEASURE_AGAIN = "measure again, and let the meter run longer than the run"
+SAME_METERS = "the energy of every run of a result is measured, of all its nodes and by the same meters"
+"""Rule of the findings on a run whose power logs contradict the other runs."""
+_OWN_LOGS = "put the power logs of this run beside it, or measure all runs again, or leave all power logs out"
 
 
 class Energy(NamedTuple):
@@ -98,17 +100,18 @@ class PowerLog(NamedTuple):
         return [(begin, end, watts) for begin, (end, watts) in zip(begins, self.readings, strict=False)]
 
     def within(self, begin_ms: int, end_ms: int) -> tuple[float, float]:
-        """Return the mean power and the highest reading between two times, in watts; 0 without a reading."""
+        """Return the mean power and the highest reading between two times, in watts; without a reading 0 for
+        both."""
         durations = [(min(end, end_ms) - max(begin, begin_ms), watts) for begin, end, watts in self.intervals]
         inside = [(duration, watts) for duration, watts in durations if duration > 0] or [(1, 0.0)]
         mean = sum(duration * watts for duration, watts in inside) / sum(duration for duration, _ in inside)
         return mean, max(watts for _, watts in inside)
 
     def windows(self, step: int) -> Iterator[tuple[float, ...]]:
-        """Yield windows of ``WINDOW`` consecutive ratios of each reading to the one before. A window begins
-        at every ``step``-th ratio. A copy whose readings are scaled has the ratios of the original. Windows
-        with fewer than ``DISTINCT`` different ratios are left out, because logs of two runs may share them.
-        """
+        """Yield windows of ``WINDOW`` consecutive ratios of each reading to the one before; one begins at
+        every ``step``-th ratio. They tell copies: even a copy with scaled readings has the original's ratios.
+        Windows with fewer than ``DISTINCT`` different ratios are left out, because two measurements may have
+        them in common."""
         pairs = itertools.pairwise(watts for _, watts in self.readings)
         ratios = [round(after / before, 4) if before else 0.0 for before, after in pairs]
         windows = (tuple(ratios[first : first + WINDOW]) for first in range(0, len(ratios), step))
@@ -179,15 +182,15 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
         faults += [fault for node in nodes for fault in _by_run(node, accelerators, log)]
         meters = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
         reference = reference or meters
-        number = f"{len(files)} power logs, and"
+        counted = f"{len(files)} power logs, and"
         # A run whose number of nodes is not known may have as many power logs as any other run.
-        contradictions = [
-            f"{number} another run has {most_files}" if len(files) < most_files else "",
-            f"{number} the run has {node_count} nodes" if len(files) > (node_count or most_files) else "",
+        conflicts = [
+            f"{counted} another run has {most_files}" if len(files) < most_files else "",
+            f"{counted} the run has {node_count} nodes" if len(files) > (node_count or most_files) else "",
             f"measured is {meters[0]}; of another run {reference[0]}" if {*meters} - {*reference} else "",
             *(_copied(node, seen) for node in nodes),
         ]
-        faults += [Finding(ERROR, log.path, None, SAME, text, _OWN) for text in contradictions if text]
+        faults += [Finding(ERROR, log.path, None, SAME_METERS, text, _OWN_LOGS) for text in conflicts if text]
         has_error = any(fault.severity == ERROR for fault in faults)
         energies.append(None if has_error else _energy(log, nodes, node_count or len(nodes)))
         findings += faults
@@ -210,6 +213,7 @@ def _energy(log: ResultLog, nodes: Sequence[PowerLog], node_count: int) -> Energ
     begin, end = log.run_start_ms, log.run_stop_ms
     if not nodes or not images or begin is None or end is None:
         return None
+    # Sums over the nodes of their mean power and of their highest reading.
     mean, peak = map(sum, zip(*(node.within(begin, end) for node in nodes), strict=True))
     absent = [f"{node_count - len(nodes)} of {node_count} nodes"] if len(nodes) < node_count else []
     left_out = "; ".join(filter(None, dict.fromkeys([*absent, *(node.not_included for node in nodes)])))
@@ -245,13 +249,13 @@ def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) 
     # ``sources`` is like "GPU 0, GPU 1, package-0, dram" for sensors, or has the name of a meter.
     gpus = len(re.findall(r"\bGPU \d", node.sources))
     processors = re.search("package|dram", node.sources)
-    # Readings include the power of all accelerators (if their number is not known: of the GPUs with a
-    # sensor), except with sensors of processors alone.
+    # How many GPUs add to the readings: none if only processors have a sensor, else all accelerators. If
+    # their number is not known, count the GPUs with a sensor.
     training_gpus = gpus if accelerators is None or (processors and not gpus) else accelerators
     least = max(NODE_WATTS[0], GPU_WATTS[0] * training_gpus)
-    most = NODE_WATTS[1] * (UNKNOWN_PARTS if accelerators is None else max(1, accelerators))
+    parts = UNKNOWN_PARTS if accelerators is None else max(1, accelerators)
     # Sensors of GPUs alone do not measure the rest of the node.
-    most = GPU_WATTS[1] * gpus if gpus and not processors else most
+    most = GPU_WATTS[1] * gpus if gpus and not processors else NODE_WATTS[1] * parts
     mean, peak = node.within(begin, end)
     if mean < least:
         return f"a mean of {mean:,.3g} W, where at least {least:,.0f} W are possible"
@@ -294,4 +298,4 @@ def _by_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
 
 
 def _fault(path: pathlib.Path, line: int | None, text: str, severity: str = ERROR) -> Finding:
-    return Finding(severity, path, line, RULE, text, _AGAIN)
+    return Finding(severity, path, line, RULE, text, _MEASURE_AGAIN)

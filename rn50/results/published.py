@@ -138,9 +138,9 @@ def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[Publis
     return sorted(groups, key=lambda group: _ratio(group[0].recipe.global_batch_size, global_batch_size))[:3]
 
 
-def by_recipe(results: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
+def by_recipe(rows: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
     """Return groups of results with the same recipe, by ``Recipe.shared``."""
-    groups = gathered((result.recipe.shared, result) for result in results)
+    groups = gathered((result.recipe.shared, result) for result in rows)
     return {recipe: tuple(group) for recipe, group in groups.items()}
 
 
@@ -167,7 +167,7 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     tuple[str, ...]: lambda text: tuple(text.split()),
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
-"""Functions from the text of a cell to its value, by the type of the field."""
+"""Type of a field of ``PublishedResult`` or ``Recipe`` -> function from the text of a cell to its value."""
 # The columns of a recipe: first the fields that identify it, then the others.
 _RECIPE_COLUMNS = {COLUMN_OF[name]: f"recipe.{name}" for name in dict.fromkeys((*SHARED, *COLUMN_OF))}
 COLUMNS: dict[str, str] = {}
@@ -180,9 +180,9 @@ def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
     """Return the results of the lines of a table. A cell with values of several runs separates them by
     spaces, with ``-`` for an unknown value."""
     types, recipe_types = map(typing.get_type_hints, (PublishedResult, Recipe))
-    results = []
+    parsed = []
     for row in csv.DictReader(lines):
         recipe = {name: _VALUES[recipe_types[name]](row.pop(column)) for name, column in COLUMN_OF.items()}
         others = {name: _VALUES[types[name]](text) for name, text in row.items()}
-        results.append(PublishedResult(recipe=Recipe(**recipe), **others))
-    return results
+        parsed.append(PublishedResult(recipe=Recipe(**recipe), **others))
+    return parsed

@@ -44,7 +44,8 @@ def on_input_library(config: Config, communicator: Communicator) -> None:
 
 def on_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str | int]:
     """Return what the log says of the data: name -> SHA-256 of the certificate and of the data set, the same
-    on all ranks, if the data have a certificate; short_side, if the images were resized.
+    on all ranks, if the data have a certificate; short_side, if the images were resized. Show a remark if
+    they were resized or have no certificate; add a summary of the certificate to the run's JSON file.
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ,
     and if the closed division refuses the data.

@@ -92,6 +92,7 @@ def _refuse_file_of_other_log(target: pathlib.Path, log: str) -> None:
         return
     if not isinstance(saved, dict) or _VERSION not in saved:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
+    # Suffix of the log; "" if the file does not have the structure that ``sidecar.read`` checks.
     suffix = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file"))).suffix
     saved_with = target.with_suffix(suffix)
     if suffix and saved_with.name != log and saved_with.exists():

@@ -34,6 +34,7 @@ PLACES = 256
 MOST_IN_MEMORY_WHEN_COLD = 0.1
 """Largest share of a file that may be in memory without a warning that its cold measurement was not cold."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
+"""Kinds of reading, each measured on its own."""
 
 Piece = tuple[int, int]
 """(offset in the file, number of bytes) of a read."""
@@ -142,7 +143,7 @@ prints(ReadFolder, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 
 def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFolder]:
-    """Measure every kind of every folder (one or two) once a round, for about ``seconds`` in all.
+    """Measure every kind of reading in one or two folders once a round, for about ``seconds`` in all.
 
     Raises UserError if a folder cannot be read, or both have the same file.
     """
@@ -150,7 +151,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
         opened = [stack.enter_context(contextlib.closing(TrainingFile(folder))) for folder in folders]
         if len(opened) == 2 and os.path.samefile(opened[0].path, opened[1].path):
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
-        slot = seconds / rounds / len(opened) / len(KINDS)  # seconds of a kind of a folder in a round
+        slot = seconds / rounds / len(opened) / len(KINDS)  # seconds of one measurement
         measured = [
             ReadFolder(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, [])
             for file in opened
@@ -189,7 +190,7 @@ class Row(NamedTuple):
         """Seconds per epoch that the second folder costs or saves, in words. Empty if there is one folder."""
         if self.second_of_first is None:
             return ""
-        if not self.second_of_first.shown:
+        if not self.second_of_first.shown:  # too few rounds, or they do not all favour the same folder
             return "none shown"
         slower = self.seconds_per_epoch[1] - self.seconds_per_epoch[0]
         return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"
@@ -197,13 +198,14 @@ class Row(NamedTuple):
 
 def rows(measured: Sequence[ReadFolder]) -> list[Row]:
     """Return a row for every kind of ``KINDS``."""
-    table = []
+    result = []
     for kind in KINDS:
         values = [measurement.bytes_per_second[kind] for measurement in measured]
-        speed = [rates.of_rounds(rounds) for rounds in values]
-        compared = rates.compare(*reversed(values)) if len(values) == 2 else None  # second over first
-        table.append(Row(kind, speed, [measured[0].bytes / rate.median for rate in speed], compared))
-    return table
+        speeds = [rates.of_rounds(rounds) for rounds in values]
+        seconds = [measured[0].bytes / speed.median for speed in speeds]
+        second_of_first = rates.compare(*reversed(values)) if len(values) == 2 else None
+        result.append(Row(kind, speeds, seconds, second_of_first))
+    return result
 
 
 class StorageSpeed(NamedTuple):
@@ -217,11 +219,11 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     """Print a row for every kind, warnings, and what the figures mean for training."""
     first, *second = measured
     names = ("DIR", "DIR2")[: len(measured)]
-    for name, (folder, records, size, *_) in zip(names, measured, strict=True):
-        console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
+    for name, data in zip(names, measured, strict=True):
+        console.print(f"{name:<5} {data.folder}: {data.records:,} images, {data.bytes / 1e6:,.1f} MB")
     columns = [heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch")]
     last = ("difference",) if second else ()
-    kinds = table(("train.rec", *columns, *last), ("train.rec", *last))
+    kinds = table(("train.rec", *columns, *last), texts=("train.rec", *last))
     by_kind = rows(measured)
     for row in by_kind:
         cells = [row.kind]
@@ -239,7 +241,8 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
         rounds = max(len(first.bytes_per_second[KINDS[0]]), rates.ROUNDS)
         shown = f"shown where {rounds} rounds all favour one folder"
         console.print(f"difference: what DIR2 costs or saves an epoch; {shown}")
-    cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])  # sequential, of the first folder
+    # Seconds per epoch of the first two kinds, which are sequential, in the first folder.
+    cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])
     times = f"in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially)"
     waits = "training waits only where that is longer than it computes: rn50 bench input"
     console.print(f"from DIR an epoch is read {times}; {waits}")

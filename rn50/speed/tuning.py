@@ -119,12 +119,12 @@ class Tuner:
     def run(self) -> Tuning:
         """Search, compare the best configuration with the initial one, and return the outcome."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
-            # The time is for a trial of each value but the current one. A trial measures two configurations a
-            # round.
-            values = sum(len(setting.values) - 1 for setting in self._settings)
-            steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
-            helped = [True]
+            # Steps of a measurement, such that the time suffices for a trial of each value but the current
+            # ones. A trial measures two configurations a round.
+            trials = sum(len(setting.values) - 1 for setting in self._settings)
+            steps = self._steps(self._search_seconds - self._elapsed(), trials * TRIAL_ROUNDS * 2)
             # Try all settings again while one of them helped. Out of time, every trial returns False at once.
+            helped = [True]
             while any(helped):
                 helped = [self._tune(setting, steps) for setting in self._settings]
                 # Then try changes of several settings at once.

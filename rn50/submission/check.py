@@ -78,23 +78,24 @@ def check(paths: Sequence[Path], rulesets: Sequence[str] = (), progress: Progres
     # Read all runs first, because the first call of ``progress`` needs the total.
     for folder, files in folders.items():
         place = tree.place(folder)
-        chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
+        folder_rulesets = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
         if runs := _read(files, findings):
-            todo.append((place, runs, chosen))
-            # The compliance checker is called for each run and ruleset.
-            total += len(set(chosen)) * len(runs) + len(package_checks.official_checks(place, chosen))
+            todo.append((place, runs, folder_rulesets))
+            # The compliance checker is called for each run and ruleset, the other checkers for each folder.
+            total += len(set(folder_rulesets)) * len(runs)
+            total += len(package_checks.official_checks(place, folder_rulesets))
     numbers = itertools.count(1)
 
     def count() -> None:
         progress(next(numbers), total)
 
-    for place, runs, chosen in todo:
-        judged = result_rules.judge(runs, chosen, tree.accelerators(runs[0].file.parent))
+    for place, runs, folder_rulesets in todo:
+        judged = result_rules.judge(runs, folder_rulesets, tree.accelerators(runs[0].file.parent))
         logs = [timed_run.log for timed_run in runs]
-        folder_verdicts = compliance.check([log.path for log in logs], chosen, count)
+        folder_verdicts = compliance.check([log.path for log in logs], folder_rulesets, count)
         verdicts += folder_verdicts
         by_file = gathered((verdict.file, verdict) for verdict in folder_verdicts)
-        # The findings that the compliance checker's verdicts on each log amount to.
+        # Findings that say, log by log, what the verdicts of the compliance checker mean.
         explained = (explain.explain(by_file.get(log.path, ()), log) for log in logs)
         findings += _without_duplicates(judged.findings, [*itertools.chain(*explained)])
         _, power_findings = power.judge(logs)
@@ -103,7 +104,7 @@ def check(paths: Sequence[Path], rulesets: Sequence[str] = (), progress: Progres
         # The compliance checker refuses these runs, which reached a target of their own.
         excused += [run.file for run in runs if run.converged and rules.OTHER_TARGET in run.logged_labels]
         if place:
-            findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
+            findings += package_checks.check_tree(place, logs, folder_rulesets, judged.label, count)
     excused += [judged.excused for judged in judgements if judged.excused]
     labels = tuple(dict.fromkeys(judged.label for judged in judgements if judged.label))
     return CheckReport(tuple(verdicts), tuple(findings), tuple(excused), labels)

@@ -66,8 +66,8 @@ class Packaging:
         return self.written and not self.errors
 
 
-# The fields of --json, in this order, by the names of the attributes. Inline and Minutes above are marks for
-# ``prints``.
+# The fields of --json, in this order. Inline and Minutes above say how a field is printed: as the fields of
+# the place, and rounded.
 prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems))
 
 
@@ -109,11 +109,11 @@ def package(
             raise UserErrors(*map(UserError, problems))
         # The nearest folder that exists, perhaps the destination: a rename from it stays in one file system.
         base = next(folder for folder in (destination, *destination.parents) if folder.exists())
-        with _hidden(base) as folder:
+        with _hidden_folder(base) as folder:
             built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
-                _build(plan, _in(built, plan))
-            organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
+                _build(plan, _place_in(built, plan))
+            organisations = list(dict.fromkeys(_place_in(built, plan).organisation for plan in plans))
             reported = [*check.check(organisations, rulesets, progress).findings]
             for organisation in organisations:
                 reported += package_checks.check_repository(organisation)
@@ -131,7 +131,7 @@ def package(
 
 
 @contextlib.contextmanager
-def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
+def _hidden_folder(base: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a new hidden folder in ``base``, and remove it at the end. First remove the hidden folders that
     killed processes have left."""
     prefix = ".rn50-package-"
@@ -192,7 +192,7 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
             yield f"{', '.join(existing)}: there already; {remedy} {folder / describe.DETAILS}"
 
 
-def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
+def _place_in(built: pathlib.Path, plan: _Plan) -> tree.Place:
     """Return the place of a system in the tree ``built``."""
     return replace(plan.package.place, organisation=built / plan.package.place.organisation.name)
 
@@ -224,7 +224,7 @@ def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequenc
     fails, undo the steps before it."""
     # If the destination has the code of a commit already, remove it from ``built``: it need not be moved.
     for plan in plans:
-        code = _in(built, plan).implementations / plan.package.implementation
+        code = _place_in(built, plan).implementations / plan.package.implementation
         existing = plan.package.place.implementations / plan.package.implementation
         if code.exists() and existing.exists():
             if _files(code) != _files(existing):

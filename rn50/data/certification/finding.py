@@ -30,6 +30,7 @@ class DataFindings:
     """All faults of a data set, or all its remarks: the number of each kind, and the first ``KEPT`` of each
     kind in full."""
 
+    # "kind" is the name of the keys in the page on JSON output.
     counts: dict[Annotated[str, "kind"], int] = field(default_factory=dict)
     """Number of findings of a kind."""
     kept: list[DataFinding] = field(default_factory=list)

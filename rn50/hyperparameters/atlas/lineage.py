@@ -60,7 +60,7 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
         fastest = rounds.get(row.round)
         if fastest is None or row.minutes < (fastest.minutes or 0.0):
             rounds[row.round] = row
-    histories = []
+    result = []
     for by_round in groups.values():
         rows = [*by_round.values()]
         if len(rows) > 1:
@@ -68,8 +68,8 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
             changes = [after / before - 1 for before, after in zip(minutes, minutes[1:], strict=False)]
             first, last = rows[0].epochs, rows[-1].epochs
             split = Split.from_means((minutes[0], minutes[-1]), (first, last)) if first and last else None
-            histories.append(History([*map(Step, rows, [None, *changes])], split))
-    return sorted(histories, key=lambda history: history.ratio)
+            result.append(History([*map(Step, rows, [None, *changes])], split))
+    return sorted(result, key=lambda history: history.ratio)
 
 
 def taken(pairs: Sequence[Pair]) -> list[Taken]:
@@ -81,8 +81,8 @@ def taken(pairs: Sequence[Pair]) -> list[Taken]:
         # A group is in the order of rounds, so its first result is of the first round.
         first = [result for result in group if result.round == group[0].round]
         owners = {result.organisation.lower() for result in first}
-        after = (result for result in group if result.round > group[0].round)
-        later = [result for result in after if result.organisation.lower() not in owners]
+        in_later_rounds = (result for result in group if result.round > group[0].round)
+        later = [result for result in in_later_rounds if result.organisation.lower() not in owners]
         if recipe.is_whole and later:
             first_rows = [rows[result.name] for result in first]
             shared.append(Taken(recipe, first_rows, [rows[result.name] for result in later]))

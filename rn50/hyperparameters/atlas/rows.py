@@ -62,10 +62,10 @@ def anchor(name: str) -> str:
 
 def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
     """Yield the rows of published results, in their order."""
-    first: dict[tuple[published.Numbers, published.Numbers], PublishedResult] = {}
+    # (minutes, accuracies) of the runs -> first result that has them: results that share them share the logs.
+    first_results: dict[tuple[published.Numbers, published.Numbers], PublishedResult] = {}
     for result in results:
-        # The first result with these minutes and accuracies: two results that share them share the logs.
-        first_result = first.setdefault((result.minutes, result.accuracy), result)
+        first_result = first_results.setdefault((result.minutes, result.accuracy), result)
         yield Row(
             anchor=anchor(result.name),
             command=f"rn50 borrow {shlex.quote(result.name)}",
@@ -87,22 +87,21 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
 def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
     """Yield the rows of results of the user's logs, in their order."""
     for number, score in enumerate(scores, 1):
-        run = score.runs[0]
-        logged = recipe.of_log(run.log)
-        described = tree.described(run.file.parent) or run.saved.get("system", {})
+        first = score.runs[0]
+        description = tree.described(first.file.parent) or first.saved.get("system", {})
         minutes = [run.log.minutes for run in score.runs]
-        on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
+        on_cpu = sidecar.section(first.saved, "run").get("device") == "cpu"
         yield Row(
             anchor=f"{OWN}-{number}",
-            command=f"rn50 borrow {shlex.quote(str(run.file.parent))}",
+            command=f"rn50 borrow {shlex.quote(str(first.file.parent))}",
             round=OWN,
-            organisation=run.log.org or "",
+            organisation=first.log.org or "",
             system=score.name,
-            accelerators=score.accelerators or run.accelerators,
-            accelerator="CPU" if on_cpu else chips.name(str(described.get("accelerator_model_name") or "")),
+            accelerators=score.accelerators or first.accelerators,
+            accelerator="CPU" if on_cpu else chips.name(str(description.get("accelerator_model_name") or "")),
             framework=dict(what_ran.head(score.runs)).get("framework", ""),
             division=score.division or "",
-            global_batch_size=logged.global_batch_size,
+            global_batch_size=recipe.of_log(first.log).global_batch_size,
             epochs=_mean([run.epochs for run in score.runs if run.converged and run.epochs]),
             minutes=score.olympic_minutes or score.mean_minutes,
             images_per_second=score.images_per_second_per_accelerator,
@@ -127,11 +126,11 @@ def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list
     """Return the points of a chart of two fields of the rows, of which ``x`` and ``y`` are the names.
     ``colours`` is what ``series`` returned. A row has no point if a field is not known, or is 0, which a
     logarithmic axis lacks, or if the result breaks the rules."""
-    drawn = []
+    result = []
     for row in rows:
         x_value, y_value = getattr(row, x), getattr(row, y)
         are_positive = (finite(x_value) or 0) > 0 and (finite(y_value) or 0) > 0
         if are_positive and not (row.score and row.score.refusal):
             colour = colours.get(row.board, colours[OTHERS])
-            drawn.append(plots.Point(x_value, y_value, colour, row.anchor, own=row.round == OWN))
-    return drawn
+            result.append(plots.Point(x_value, y_value, colour, row.anchor, own=row.round == OWN))
+    return result

@@ -1,8 +1,9 @@
 """Put the hyperparameters of another run into a configuration file of this system, the base.
 
 All hyperparameters are taken together, because they were chosen together. The other sections, such as run and
-data, stay those of the base. A mix of both origins must be asked for: ``only`` takes just some variables, and
-``partial`` takes what the source has if it lacks some. The header of the new file then says so.
+data, stay those of the base. Two options mix the hyperparameters of the source and the base: ``only`` takes
+just some variables of the source, and ``partial`` accepts a source that lacks some. Then the header of the
+new file names the variables that keep the values of the base.
 
 ``borrow`` is what ``rn50 borrow``, ``rn50 config new`` and ``rn50 reproduce`` call.
 """
@@ -32,7 +33,7 @@ from rn50.settings.writing import GROUP
 
 @dataclass(frozen=True)
 class Change:
-    """A variable's value before and after."""
+    """A variable's value before, in the base, and after, in the new file."""
 
     name: str
     """Variable."""
@@ -105,7 +106,8 @@ def borrow(
     # ``before`` and ``after`` are the hyperparameters of the base and of the new file, variable -> text.
     before = writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
-    if global_batch_size is None:  # then it has the origin of BATCHSIZE
+    if global_batch_size is None:
+        # Take it from where BATCHSIZE comes from, the base or the source.
         global_batch_size = (parts.config if "BATCHSIZE" in mixed else source).global_batch_size
     batch = _batch(source, global_batch_size, parts.config)  # on all ranks; BATCHSIZE is that of a rank
     batch_origin = "base" if "BATCHSIZE" in mixed else "borrowed"
@@ -151,7 +153,7 @@ def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, st
     EVAL_OFFSET and EVAL_PERIOD."""
     values = {name: _Value(old[name], "base") for name in mixed if name in old}
     values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
-    usual = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
+    usual = {**origin.LEFT_OUT, "EVAL_OFFSET": old["EVAL_OFFSET"], "EVAL_PERIOD": old["EVAL_PERIOD"]}
     if values["OPTIMIZER"].text != "lars":  # LARSETA has no effect without LARS
         usual.pop("LARSETA")
     return {**{name: _Value(text, "assumed") for name, text in usual.items()}, **values}
@@ -162,7 +164,8 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     the base. Raises UserError if the source lacks a value, or ``only`` names an unknown variable."""
     if unknown := [name for name in only if name not in GROUP]:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
-    # All that a complete recipe needs, and what the source sets in a way that only a shell can read.
+    # Without ``only``: all that a complete recipe needs, and the ``doubtful`` variables, which the source
+    # sets in a way that only a shell can read.
     variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
     # ``borrow`` computes BATCHSIZE from the global batch size, and ``_batch`` refuses a source without one.
     missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]
@@ -246,9 +249,9 @@ def _header(
 
 
 def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
-    """Return the ``rn50 borrow`` command that puts the hyperparameters of ``source``, which were chosen for
-    ``its_batch_size``, at a global batch size into the configuration that the environment names, by default
-    into one called CONFIG."""
+    """Return the ``rn50 borrow`` command that takes the hyperparameters of ``source``, which were chosen for
+    ``its_batch_size``, at ``global_batch_size``. Its base is the configuration that the environment names, or
+    the placeholder CONFIG."""
     environ = environment()
     config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or "CONFIG"
     batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"

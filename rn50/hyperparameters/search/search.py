@@ -115,7 +115,7 @@ class Search:
         """Return why a trial can no longer beat the best; None: it may."""
         trials = self._journal.trials
         plan = self._scheduler.plan(trials)
-        # Nothing to compare with yet, or another run of the best point itself.
+        # There is nothing to compare with yet, or this is another run of the best point.
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
         point_evidence = evidence(trials).get(job.task.point, Evidence())
@@ -134,22 +134,22 @@ class Search:
     def _end(self, job: Training, status: int) -> str:
         """Record how a run ended, by its exit ``status``, and return the outcome in words. Raises UserError
         if the run failed in a way that ends the search."""
-        number, complaint = job.task.trial, job.complaint
-        # Its log is complete, or the search has stopped it.
-        if job.finished or job.reason:
+        number = job.task.trial
+        complaint = job.complaint
+        if job.finished or job.reason:  # its log is complete, or the search has stopped it
             self._settle(job)
             return _in_words(job) if job.finished else f"stopped: {job.reason}"
         if number is not None:
             self._journal.note(number, complaint)
-        # True if the batch is larger than that of the configuration with which the search began.
-        is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
+        has_larger_batch = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if status == Status.DIVERGED:
             if number is None:  # a run of the confirmation counts as missed; its log says "aborted"
                 partial_name(job.task.result_file).replace(job.task.result_file)
             else:
                 self._journal.finish(number, objective.value(job.evaluations()))
-        elif number is not None and is_larger and not was_killed(status):
-            self._journal.settle(number, is_stopped=True)  # its batch may be too large for the memory
+        elif number is not None and has_larger_batch and not was_killed(status):
+            # A batch larger than that with which the search began may be too large for the memory.
+            self._journal.settle(number, is_stopped=True)
         else:
             # A run that was killed from outside is made again, up to ``MOST_KILLED`` times. Any other fault
             # ends the search.

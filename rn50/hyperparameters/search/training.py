@@ -42,10 +42,10 @@ class Training:
         self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         """Size of the log when it was last read, and its evaluations."""
         bind = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
-        how: dict[str, Any] = {"cwd": str(CONFIGS.parent), "env": task.config.environ()}
-        how |= {"start_new_session": True, "pass_fds": (lock,), "preexec_fn": bind}
+        options: dict[str, Any] = {"cwd": str(CONFIGS.parent), "env": task.config.environ()}
+        options |= {"start_new_session": True, "pass_fds": (lock,), "preexec_fn": bind}
         with self.output.open("wb") as output:
-            self._process = Popen(COMMAND, stdin=DEVNULL, stdout=output, stderr=STDOUT, **how)
+            self._process = Popen(COMMAND, stdin=DEVNULL, stdout=output, stderr=STDOUT, **options)
 
     def poll(self) -> int | None:
         """Return the exit status; None: the run is alive. Kill a run that has not stopped in time."""

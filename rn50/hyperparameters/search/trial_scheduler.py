@@ -65,7 +65,8 @@ class TrialScheduler:
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
-        console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
+        console = Terminal(stderr=True)
+        text = partial(TextColumn, markup=False)
         columns = text("{task.description}"), BarColumn(), text("{task.fields[left]}")
         # No thread refreshes the bar, because this process forks, which is unsafe while other threads run.
         modes: dict[str, Any] = {"transient": True, "auto_refresh": False, "disable": not console.live}
@@ -84,8 +85,8 @@ class TrialScheduler:
         options = self.options
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
         # A data set is identified by the sizes of its files in bytes.
-        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
-        identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
+        data_sizes = subject.sizes(options.confirm_data) if options.confirm_data else None
+        identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": data_sizes}}
         if not self.journal.search:
             self.journal.write(search=identity)
         for noun, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
@@ -197,7 +198,7 @@ class TrialScheduler:
         # Until a point is better than the baseline, the winner is taken to be as quick as the quickest point.
         best = None if plan.best == baseline_point else plan.best
         winner = seconds_of.get(best, min(seconds_of.values()))
-        # Time for another trial, which is taken to last as long as a run of the winner, and the confirmation.
+        # Seconds of another trial, taken to last as long as a run of the winner, and of the confirmation.
         needed = winner + confirmation.duration(baseline, winner, options.seeds_to_confirm, options.workers)
         return time.monotonic() - self._begun + needed > 60 * options.minutes
 

@@ -25,13 +25,14 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
     run, curves = config.run, process.environment().get(CURVES)
     again = f"rn50 run {named.arguments(system)} -o results/"
     for log in logs:
-        lacking = {}  # what the run lacks -> command that makes a run with it
+        # ``missing`` is what the run lacks, ``command`` makes a run with it.
         if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
             best = " best" * (run.save_weights == "best")
-            lacking["weights"] = f"{again}weights --runs 1 --save-weights{best}"
-        if run.power not in ("off", "auto") and not power.files_of(log):
-            lacking["power"] = f"POWER={shlex.quote(run.power)} {again}power"
-        if curves and not tensorboard.folder_of(curves, log).exists():
-            lacking["curves"] = f"{again}curves --tensorboard {shlex.quote(curves)}"
-        for what, command in lacking.items():  # only the first is reported
-            raise UserError(log, f"is kept as it is, without {what}", f"to have them: {command}")
+            missing, command = "weights", f"{again}weights --runs 1 --save-weights{best}"
+        elif run.power not in ("off", "auto") and not power.files_of(log):
+            missing, command = "power", f"POWER={shlex.quote(run.power)} {again}power"
+        elif curves and not tensorboard.folder_of(curves, log).exists():
+            missing, command = "curves", f"{again}curves --tensorboard {shlex.quote(curves)}"
+        else:
+            continue
+        raise UserError(log, f"is kept as it is, without {missing}", f"to have them: {command}")

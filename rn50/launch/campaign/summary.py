@@ -132,10 +132,10 @@ def _next(score: SystemScore, system: str) -> str:
     folder = score.runs[0].file.parent
     # Compare with the runs of the unchanged configuration, and make these first if there are none.
     if changes:
-        before = folder.parent / base
-        output = "" if before.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(before))}"
-        make_before = "" if any(before.glob("result_*.txt")) else f"{rn50} run {base}{output}    |    "
-        return f"{make_before}{rn50} compare {shlex.join(map(str, (before, folder)))}"
+        other = folder.parent / base
+        output = "" if other.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(other))}"
+        make_other = "" if any(other.glob("result_*.txt")) else f"{rn50} run {base}{output}    |    "
+        return f"{make_other}{rn50} compare {shlex.join(map(str, (other, folder)))}"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {shlex.quote(str(folder))} -o submission    |    docs/submission.md"

@@ -25,16 +25,16 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     parts: list[RenderableType] = [*_title(campaign)]
     if run:
         epoch, done = _position(campaign, run, live)
-        of_run, left = campaign.seconds_left(done)
+        seconds_left = campaign.seconds_left(done)
         latest = live or run
         numbers = f"{_text(latest.images_per_second, ',.0f')} img/s  loss {_text(latest.loss, '.3f')}"
         last = campaign.last_epoch
         # "~": the run will probably end before the last evaluation, as earlier runs did.
         sign = "~" if last and last < campaign.evaluated[-1] else ""
-        parts.append(_row(f"epoch {epoch}/{sign}{last or '-'}", last, done, numbers, of_run))
+        parts.append(_row(f"epoch {epoch}/{sign}{last or '-'}", last, done, numbers, seconds_left.of_run))
         runs_done = len(campaign.ended) + (done / last if last else 0)  # with the part of the current run
-        what = f"run {run.number} of {len(campaign.runs)}"
-        parts.append(_row(what, len(campaign.runs), runs_done, "", left))
+        number, runs = run.number, len(campaign.runs)
+        parts.append(_row(f"run {number} of {runs}", runs, runs_done, "", seconds_left.of_campaign))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
         if run.silent_s > SILENT_S + 4 * (run.epoch_seconds or 0) and not live:
             silent = timedelta(seconds=round(run.silent_s))

@@ -100,7 +100,7 @@ def span(values: Iterable[float | None], form: Callable[[float], str] | None = N
     have the same. The function ``form``, by default ``number``, formats a value. Return None if no value is
     known."""
     numbers = sorted(value for value in values if value is not None)
-    lowest_and_highest = map(form or number, (*numbers[:1], *numbers[-1:]))
+    lowest_and_highest = map(form or number, (*numbers[:1], *numbers[-1:]))  # empty if no value is known
     return " to ".join(dict.fromkeys(lowest_and_highest)) or None
 
 
@@ -110,10 +110,10 @@ def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
-            # Only decays that also differ in epochs are marked, by 0.01 or more, because published results
-            # have hundredths of an epoch. An unknown number of epochs does not differ.
-            ours, *others = [finite(value) for value in values]
-            near = [ours is None or other is None or abs(other - ours) < 0.01 for other in (ours, *others)]
+            # Mark a cell only if its epochs differ too, by 0.01 or more, because published results have
+            # hundredths of an epoch. An unknown number of epochs does not differ.
+            ours = finite(values[0])
+            near = [ours is None or cell is None or abs(cell - ours) < 0.01 for cell in map(finite, values)]
             differs = [marked and not is_near for marked, is_near in zip(row.differs, near, strict=True)]
             yield RecipeRow(row.name, row.values, differs)
         elif name == "global_batch_size" or any(value is not None for value in values):
@@ -129,11 +129,11 @@ def _row(name: str, values: list[str]) -> RecipeRow:
     return RecipeRow(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
 
 
-def _decay(recipe: Recipe) -> str:
+def _decay(logged: Recipe) -> str:
     """Return the decay of a recipe for a cell: in epochs, and in steps if it was logged in steps."""
-    epochs, steps = finite(recipe.decay_epochs), recipe.decay_steps  # a log may have any JSON value
+    epochs, steps = finite(logged.decay_epochs), logged.decay_steps  # a log may have any JSON value
     if epochs is None:
-        return number(recipe.decay_epochs if steps is None else steps)
+        return number(logged.decay_epochs if steps is None else steps)
     return f"{epochs:.3g} epochs" + ("" if steps is None else f" ({steps:,g} steps)")
 
 

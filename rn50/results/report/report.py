@@ -66,8 +66,8 @@ def write(
     progress: Progress = silent,
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean, and return its path. The path is ``output``; if
-    that is None, ``report.html`` in the folder of the result, or in the current folder if there are several
-    results. The official checkers of ``rulesets`` run on the logs; if there are none, the page says that they
+    that is None, ``report.html`` in the folder of the logs, or in the current folder if these lie in several
+    folders. The official checkers of ``rulesets`` run on the logs; if there are none, the page says that they
     run at the end of the campaign. ``progress(done, total)`` is called after each result is drawn.
 
     Raises:
@@ -90,8 +90,8 @@ def render(
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
     """Return the page for ``systems``. The official checker runs on their logs under every ruleset of
-    ``rulesets``. The last of these, or without any the newest one that rn50 knows, gives the reference
-    convergence points. The links to the logs are relative to ``folder``, in which the page will lie."""
+    ``rulesets``. The reference convergence points are those of the last ruleset; if there is none, of the
+    newest that rn50 knows. The links to the logs are relative to ``folder``, in which the page will lie."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
     environment.filters["minutes"] = minutes

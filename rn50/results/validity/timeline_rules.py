@@ -1,10 +1,9 @@
 """Check that a run is possible as logged: each accuracy comes after its epochs, and the images/s are within
 the reach of machines.
 
-Every published log of rounds v0.7 to v3.1 keeps the bounds below. In each of them the epochs of an accuracy
-are logged before it. No epoch takes less than 0.46 of the median time of an epoch, and the faster of the
-second and the third epoch takes at most 1.45 of it. Logs of TPUs have blocks of epochs in place of epochs.
-The times of blocks are not as steady.
+Every published log of rounds v0.7 to v3.1 keeps the bounds below. It logs the epochs before their accuracy.
+None of its epochs takes less than 0.46 of the median time of an epoch, and the faster of its second and third
+epoch takes at most 1.45 of the median. Logs of TPUs have blocks of epochs, whose times are not as steady.
 """
 
 import math
@@ -91,8 +90,8 @@ def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
     bound, fastest = ABSURD * FASTEST_SYSTEM, "published system"
     if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
         bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
-    what, rate = next((pair for pair in rates if pair[1] > bound), ("", 0.0))
-    if rate:
+    if absurd := [pair for pair in rates if pair[1] > bound]:
+        what, rate = absurd[0]
         message = f"{rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
         message = f"{what} takes no time" if rate == math.inf else f"{what}: {message}"
         yield finding(log, stop.line, _POSSIBLE, message, _REMEDY)

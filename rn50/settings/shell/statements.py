@@ -1,7 +1,7 @@
 """Split the text of a shell file into statements, without running them, for ``assignments.py``.
 
-``_tokens`` splits the text into words and operators; ``after`` finds the end of a quote or substitution in
-them. ``statements`` groups the tokens.
+``_tokens`` splits the text into words and operators, with ``after``, which finds the end of a quote or
+substitution within a word. ``statements`` groups the tokens.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
 manual for ``$'...'``.
@@ -70,7 +70,7 @@ def after(text: str, i: int, depth: int = 0) -> int:
     closer, special = _QUOTES[opener]
     i += len(opener)
     while i < len(text) and text[i] != closer:
-        # If ' begins no quote here, as between double quotes, $' begins none either.
+        # Between double quotes $ is special, but ' begins no quote, so that $' begins none either.
         is_plain = text[i] not in special or ("'" not in special and text.startswith("$'", i))
         i = i + 1 if is_plain else after(text, i, depth + 1)
     if i == len(text):
@@ -111,7 +111,7 @@ def statements(text: str) -> Iterator[Statement]:
     closers: list[str] = []  # last words of the compound commands that are open, the innermost last
     at_command = True  # a command may begin with the next token
     begin = 0  # index at which the current statement begins
-    line, counted = 1, 0  # ``line`` is the number of the line at index ``counted``
+    line, line_index = 1, 0  # ``line`` is the number of the line at index ``line_index``
     try:
         for token, start, end in _tokens(text):
             # Behind these operators a line break does not end the statement.
@@ -120,12 +120,12 @@ def statements(text: str) -> Iterator[Statement]:
             # The end of the text ends a statement, and so does a line break or ";" outside of any compound.
             if not token or (token in ("\n", ";") and not closers):
                 if tokens:
-                    line += text.count("\n", counted, begin)
-                    counted = begin
+                    line += text.count("\n", line_index, begin)
+                    line_index = begin
                     yield Statement(line, tuple(tokens), text[begin:start], _trouble(tokens))
                 tokens, begin, at_command = [], end, True
                 continue
-            begin = begin if tokens else start
+            begin = begin if tokens else start  # the first token begins the statement
             tokens.append(token)
             # ")" and "]]" close a compound command anywhere, other closers only where a command may begin.
             if closers[-1:] == [token] and (at_command or token in (")", "]]")):
@@ -134,7 +134,7 @@ def statements(text: str) -> Iterator[Statement]:
                 closers.append(_COMPOUND[token])
             at_command = bool(_OPERATOR.match(token)) or (at_command and token in _BEFORE_A_COMMAND)
     except NotPlainError as error:
-        line += text.count("\n", counted, begin)
+        line += text.count("\n", line_index, begin)
         yield Statement(line, (), text[begin:], f"has {error}, and what follows is not read")
 
 
