@@ -210,8 +210,8 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
         console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")
         for note in audit.notes:
             console.print(f"  {note}")
-        printed_here = [] if single else audit.stands_out
-        for evidence in printed_here:
+        listed = [] if single else audit.stands_out  # a table below lists the evidence of a single set
+        for evidence in listed:
             p = f" (p {_figure(evidence.p)}, q {_figure(evidence.q)})" if evidence.p is not None else ""
             console.print(f"  {evidence.test}: {evidence.found}{p}")
     if single:

@@ -76,7 +76,7 @@ class _Gap(NamedTuple):
     before: ResultLog
     after: ResultLog
     length: float
-    """Length of the gap, in lengths of a run."""
+    """Length of the gap without the unfinished runs in it, in lengths of a run."""
     is_explained: bool
     """True if the script's count of its runs shows that no run was left out in the gap."""
 
@@ -152,7 +152,7 @@ def numbers(runs: RunSet) -> Evidence | None:
     if absent := sorted({*range(lowest, highest + 1)} - {*by_clock, *map(number_of, runs.unfinished)}):
         text = f"no {_listed(absent)} among the numbers {lowest} to {highest}"
         return Evidence("file numbers", True, text, len(absent))
-    # For each number, in ascending order, its place by the clock, from 0.
+    # For each number, in ascending order: the place of its run by the clock, from 0.
     order = [by_clock.index(number) for number in sorted(by_clock)]
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
@@ -175,7 +175,8 @@ def _is_rearranged(order: Sequence[int]) -> bool:
     steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
     # The order without each of its numbers: ascending if only that number was moved.
     rests = ([number for number in order if number != moved] for moved in order)
-    return steps not in ({1}, {n - 1}) and not any(sorted(rest) == rest for rest in rests)
+    is_one_moved = any(sorted(rest) == rest for rest in rests)
+    return steps not in ({1}, {n - 1}) and not is_one_moved
 
 
 def seeds(runs: RunSet) -> Evidence | None:
@@ -326,11 +327,12 @@ def _likelihoods(runs: RunSet, gaps: Sequence[_Gap]) -> tuple[Any, Any, Any]:
 
 def _density(runs: RunSet, hole: float, number: int) -> Any:
     """Return the density of a ``hole``, in lengths of a run, where ``number`` runs are missing, times the
-    probability that a hole is one of just so many: an array with an entry for each of ``GAPS``.
+    probability that just so many are missing in a hole: an array with an entry for each of ``GAPS``.
 
     The density is a mixture over the number of these runs that needed one evaluation more, the time up to
     that evaluation (a usual step between evaluations, or half of it), and ``SPREADS``."""
-    density, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
+    step, spread = _evaluation_step(runs), _spread(runs)
+    density = np.zeros(len(GAPS))
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
         probability = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
         # The runs, a gap of the script behind each and one before them, and the additional evaluations.
@@ -393,7 +395,7 @@ def _listed(numbers: Sequence[int]) -> str:
     first, last = numbers[0], numbers[-1]
     if last - first == len(numbers) - 1:
         return str(first) if first == last else f"{first} to {last}"
-    return ", ".join([*map(str, numbers[:10]), *(["..."] if len(numbers) > 10 else [])])
+    return ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
 
 
 TESTS = trials, holes, numbers, seeds

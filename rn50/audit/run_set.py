@@ -84,12 +84,13 @@ class RunSet:
         """(begin, end) of each run in seconds since 1970, with its initialisation and ending. An
         initialisation or ending that exceeds the shortest by more than ``_LONGER`` counts as if it were the
         shortest; the rest of it falls into the gap beside the run."""
-        spans, shortest = [], self.shortest_outside
+        spans = []
+        shortest = self.shortest_outside
         # Largest initialisation and largest ending that count as they are.
         most = [seconds + _LONGER * self.length for seconds in shortest]
-        for log, outside in zip(self.logs, self.outside_clock, strict=True):
-            # The initialisation (i = 0) and the ending (i = 1) that count.
-            before, after = (time if time <= most[i] else shortest[i] for i, time in enumerate(outside))
+        for log, (initialisation, ending) in zip(self.logs, self.outside_clock, strict=True):
+            before = initialisation if initialisation <= most[0] else shortest[0]
+            after = ending if ending <= most[1] else shortest[1]
             spans.append(((log.run_start_ms or 0) / 1000 - before, (log.run_stop_ms or 0) / 1000 + after))
         return spans
 

@@ -112,7 +112,8 @@ def print_report(report: InferenceReport, console: Terminal) -> None:
     headings = ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s")
     for subject in dict.fromkeys(result.subject for result in results):
         by_size = table(headings, title=f"{subject.name}: latency in ms of a request")
-        for result in (result for result in results if result.subject == subject):
+        of_subject = [result for result in results if result.subject == subject]
+        for result in of_subject:
             latencies = (f"{value:,.2f}" for value in result.latency_ms)
             by_size.add_row(str(result.batch_size), *latencies, f"{result.images_per_second.median:,.0f}")
         console.print(by_size)

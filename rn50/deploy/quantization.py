@@ -5,9 +5,9 @@ of every quantised model, evaluates the model, and only then writes the best one
 """
 
 import itertools
-import pathlib
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,7 @@ def ways(method: str, calibration: str) -> list[str]:
 
 
 def quantize(
-    source: pathlib.Path,
-    output: pathlib.Path,
-    tried: Sequence[str],
-    config: Config,
-    images: int,
-    tolerance: float,
+    source: Path, output: Path, tried: Sequence[str], config: Config, images: int, tolerance: float
 ) -> Quantized:
     """Quantise the model in the file ``source`` in each of the ways ``tried`` (see ``ways``), evaluate the
     results, and write the most accurate one to ``output``.
@@ -104,14 +99,14 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
     say(f"quantising: {way} ...", err=True)
     faults = model_file.faults(model.name, "quantise")  # raises ONNX Runtime's errors as UserError
     with tempfile.TemporaryDirectory() as folder, model_file.quiet(), faults:
-        prepared, output = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
+        prepared, output = (str(Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
         # Basic optimisation folds batch norm into the convolutions.
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         # A session writes the optimised model to its file when it begins, and has no other use here.
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
-        nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
+        nodes = model_file.parse(model.name, Path(prepared).read_bytes()).proto.graph.node
         # The operators before the first convolution, which prepare the images, stay in float32.
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
         options: dict[str, Any] = {"nodes_to_exclude": [node.name for node in preprocessing]}
@@ -126,7 +121,7 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
             options["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
             reader = _Reader({model.input: image} for image in images)
             ort.quantize_static(prepared, output, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **options)
-        proto = model_file.parse(model.name, pathlib.Path(output).read_bytes()).proto
+        proto = model_file.parse(model.name, Path(output).read_bytes()).proto
     _shorten(proto)
     graph.label(proto, {**model.facts, "quantization": way})
     return model_file.parse(f"{model.name} quantised ({way})", proto.SerializeToString())

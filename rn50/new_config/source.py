@@ -145,5 +145,4 @@ def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits)
         differing = f"the GPUs differ ({', '.join(devices.models)}): each waits for the slowest"
         yield f"{differing}; CUDA_VISIBLE_DEVICES hides some"
     if machine.lacks_its_gpus:
-        unusable = f"no GPU can be used ({machine.no_gpu}), so this trains on the CPU"
-        yield f"{unusable}: rn50 doctor names a remedy"
+        yield f"no GPU can be used ({machine.no_gpu}), so this trains on the CPU: rn50 doctor names a remedy"

@@ -65,6 +65,7 @@ class Choice:
         """
         texts = dict(map(_pair, self.values))
         sourced = self.absolute if texts else {}  # without --set the file need not be sourced
+        # Parsed values are compared: LR=2 does not change LR=2.0.
         changes = {name: text for name, text in texts.items() if _value(name, texts) != _value(name, sourced)}
         system = _system(self.document, changes)
         if changes and len(system) > _LONGEST:
@@ -100,7 +101,8 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     """
     environ = process.environment() if environ is None else environ
     required = [variable for variable in VARIABLES.values() if variable.default is dataclasses.MISSING]
-    # The second value of ``given`` is the text of the variable, None if it is not set.
+    # ``given`` returns (name, text), with None for the text of a variable that is not set. A required
+    # variable that the run does not read need not be set.
     is_complete = all(variable.given(environ)[1] or not variable.is_read(environ) for variable in required)
     if is_complete and not name and not values:
         return of_scripts(environ)
@@ -123,15 +125,16 @@ def differences(first: Config, second: Config) -> Iterator[tuple[str, str, str]]
     for config in (first, second):
         passed = {name: text for name, text in config.environment.items() if is_passed_through(name)}
         values.append({**config.as_environment(), **passed})
-    names = {*RUNS_OWN_NAMES, "DGXSYSTEM", _PLATFORM}
-    return (difference for difference in differing(*values) if difference[0] not in names)
+    left_out = {*RUNS_OWN_NAMES, "DGXSYSTEM", _PLATFORM}
+    return (difference for difference in differing(*values) if difference[0] not in left_out)
 
 
 def against(first: Choice, words: Sequence[str]) -> Choice:
-    """Return the configuration that the option ``--against`` describes. ``words`` are a configuration, by
-    default that of ``first``, and values NAME=VALUE, which come after the ``values`` of ``first``.
+    """Return the configuration that ``words``, the words of the option ``--against``, describe: the name of a
+    configuration, by default that of ``first``, and values NAME=VALUE, which are added to those of ``first``.
 
-    Raises UserError if there are two configurations, or no value differs from ``first``.
+    Raises UserError if two configurations are named, no value differs from ``first``, or both configurations
+    have one name.
     """
     values = [word for word in words if re.match(r"\w+=", word)]
     for word in values:
@@ -141,7 +144,7 @@ def against(first: Choice, words: Sequence[str]) -> Choice:
     if len(names) > 1:
         raise UserError(option, "two configurations", "name one, and values as NAME=VALUE")
     document = find(names[0]) if names else first.document
-    # The values of --set are those of both.
+    # Both configurations have the values of --set.
     second = dataclasses.replace(first, document=document, values=(*first.values, *values))
     if not any(differences(first.config, second.config)):
         remedy = "name another configuration, or a value that differs: --against LR=1"
@@ -155,10 +158,11 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     """Return the parsed value that a variable has in an environment, or its text if rn50 does not read it or
     cannot parse it."""
     variable = VARIABLES.get(name)
-    absolute = {**environ, **absolute_paths(environ)}
-    # {}: leave out the values of other variables, with which a run might not read this one.
     with contextlib.suppress(ValueError):
-        return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
+        if variable:
+            _, text = variable.given({**environ, **absolute_paths(environ)})
+            # {}, no values of other variables: with some of them a run does not read this variable.
+            return variable.value(text, {})
     return environ.get(name)
 
 
@@ -166,15 +170,15 @@ def _pair(word: str, option: str = "--set") -> tuple[str, str]:
     """Return name and value of ``word``, the value of ``option``. Raises UserError if no option can set the
     variable."""
     name, equals, value = word.partition("=")
-    word = excerpt(word)
+    shown = excerpt(word)
     if not equals or not value.isprintable():
-        raise UserError(f"{option} {word}", "no NAME=VALUE", f"write {option} LR=1")
+        raise UserError(f"{option} {shown}", "no NAME=VALUE", f"write {option} LR=1")
     if name in RUNS_OWN_NAMES:
         problem = "no part of a configuration, because the runs of one result may differ in it"
-        raise UserError(f"{option} {word}", problem, f"put it in front of the command: {word} rn50 ...")
+        raise UserError(f"{option} {shown}", problem, f"put it in front of the command: {shown} rn50 ...")
     if name not in KNOWN_NAMES and not is_passed_through(name):
         meant = did_you_mean(name, KNOWN_NAMES) or "rn50 config show lists all"
-        raise UserError(f"{option} {word}", "no such variable", meant)
+        raise UserError(f"{option} {shown}", "no such variable", meant)
     refuse_impossible(name, value)
     return name, value
 

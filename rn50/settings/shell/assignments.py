@@ -170,6 +170,7 @@ class _Reader:
     def __init__(self, text: str, is_written: bool) -> None:
         self.result = Assignments(text)
         self._is_written = is_written
+        """False for a text that is not yet in a file, which cannot source another file."""
         self._open: list[Path] = []
         """Files that are being read: the first one, the file that it sources, and so on."""
         self._end = ""
@@ -272,8 +273,8 @@ class _Reader:
         if here := _HERE.match(unquoted):
             folder, name = self._open[-1].parent, unquoted[here.end() :]
         else:
-            # Any other relative path begins in the folder of the first file. ``shlex`` would remove quotes
-            # around a $; the check below refuses a word with a $.
+            # Any other relative path begins in the folder of the first file. A word with a $ is left as it
+            # is, and refused below.
             folder = self._open[0].parent
             name = word if "$" in word else shlex.split(word)[0]
         if not re.fullmatch(r"[\w.+/-]+", name):
