@@ -372,10 +372,10 @@ def difference(
     p_adjusted = p if p_adjusted is None else p_adjusted
     shown = p_adjusted < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
     runs = (len(a), len(b))
-    figures = Difference(
+    change = Difference(
         quantity, first, second, runs, second - first, low, high, p, p_adjusted, shown, sentence=""
     )
-    return replace(figures, sentence=_sentence(figures, b_name, confidence, lowest))
+    return replace(change, sentence=_sentence(change, b_name, confidence, lowest))
 
 
 def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str:
@@ -534,17 +534,17 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
     settings that differ."""
     for comparison in comparisons:
         headings = ("mean of the runs", "from", "to", "change", "p")
-        figures = table(headings, headings[:1], f"{comparison.first} -> {comparison.second}")
+        rows = table(headings, headings[:1], f"{comparison.first} -> {comparison.second}")
         for d in comparison.differences:
-            quantity, means = QUANTITIES[d.quantity][0], (_figures(d.first), _figures(d.second))
+            means = (_figures(d.first), _figures(d.second))
             change = _signed(d.difference) + (f" ({_relative(d)})" if d.first else "")
-            figures.add_row(quantity, *means, change, f"{d.p_adjusted:.3f}")
+            rows.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
         for caution in comparison.cautions:
             console.print(f"caution: {caution}")
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:
-            console.print(figures)
+            console.print(rows)
             lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
         lines += [comparison.split.sentence] if comparison.split else []
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]

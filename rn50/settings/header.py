@@ -41,11 +41,10 @@ def read(document: Document) -> dict[str, str]:
     for line in document.text.splitlines():
         if not line.startswith("#"):
             break
-        entry, continuation = _ENTRY.fullmatch(line), _CONTINUATION.fullmatch(line)
-        if entry:
+        if entry := _ENTRY.fullmatch(line):
             name = entry[1]
             entries[name] = [entry[2].strip()]
-        elif continuation and name:
+        elif name and (continuation := _CONTINUATION.fullmatch(line)):
             entries[name].append(continuation[1].strip())
     return {name: " ".join(texts) for name, texts in entries.items()}
 

@@ -184,13 +184,15 @@ class Bench:
         which every kind of data has its turn. Cells of two settings alternate instead, with a job for every
         round. After every cell or pair write the results so far. A cell whose framework lacks the precision
         is not run; its result has this as its failure, and no log."""
-        jobs, done = rounds if self.settings else 1, 0
+        jobs = rounds if self.settings else 1  # of each cell
+        done = 0
         with counting("measuring throughput") as progress:
             for cells_in_turn in self._in_turn:
+                # For each cell the results of its jobs.
                 parts: list[list[Result]] = [[] for _ in cells_in_turn]
                 for job in range(jobs):
                     for cell, results in alternated([*zip(cells_in_turn, parts, strict=True)], job):
-                        if not any(result.failure for result in results):  # it would fail again
+                        if not any(result.failure for result in results):  # a cell that failed fails again
                             results.append(self._job(cell, seconds / jobs, rounds // jobs))
                         done += 1
                         progress(done, len(self.cells) * jobs)
@@ -198,6 +200,7 @@ class Bench:
                 worker.write_json(self.folder / PLAIN, as_json(self))
 
     def _job(self, cell: Cell, seconds: float, rounds: int) -> Result:
+        """Return the result of a cell, measured in one job; not run if its framework lacks the precision."""
         if lacking := cell.lacking(self._of(cell).run.device):
             return Result(cell, {}, lacking, "")
         return cells.run(cell, self._of(cell), self.kinds, seconds, rounds, self.folder / f"{cell.name}.log")
@@ -275,7 +278,7 @@ class Bench:
         for title, headings, rows in self._tables:
             console.print(title)
             tables.show_table(headings, rows, console)
-        for line in (*([self.differing] if self.differing else []), *self._ratios):
+        for line in filter(None, (self.differing, *self._ratios)):
             console.print(line)
 
     @property

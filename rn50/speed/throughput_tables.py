@@ -97,9 +97,8 @@ def details(results: Sequence[MeasuredCell], kind: str) -> Titled:
     for result, _, scaling, _ in results:
         if kind in result.rates:
             median, lowest, highest = map(rate, result.rates[kind])
-            factor = scaling[kind]
-            factor_text = "" if factor is None else f"{factor:.2f}"
-            rows.append([*result.cell.names, median, f"{lowest} to {highest}", factor_text])
+            factor = "" if scaling[kind] is None else f"{scaling[kind]:.2f}"
+            rows.append([*result.cell.names, median, f"{lowest} to {highest}", factor])
         elif not result.rates:
             rows.append([*result.cell.names, "", result.failure, ""])
     return f"Every cell on {kind} data", DETAILS, rows

@@ -34,6 +34,7 @@ IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
 Scale Visual Recognition Challenge, 2015."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
 ANOTHER_COPY = "take it from another copy of the data, or pack them again"
+"""Remedies that several findings have."""
 
 
 class FileFacts(TypedDict):

@@ -69,12 +69,12 @@ def _missing(sides: Sequence[Side], runs: int) -> list[tuple[int, Side]]:
     """
     order = [(number, side) for number in range(runs) for side in rates.alternated(sides, number)]
     logs = {(number, side): side.folder / f"result_{number}.txt" for number, side in order}
-    kept = [turn for turn in order if logs[turn].exists()]
-    kept.sort(key=lambda turn: read_log(logs[turn]).run_start_ms or 0)
-    if kept != order[: len(kept)]:
+    made = [turn for turn in order if logs[turn].exists()]
+    made.sort(key=lambda turn: read_log(logs[turn]).run_start_ms or 0)
+    if made != order[: len(made)]:
         problem = f"its runs and those of {sides[1].folder} were not made in turn"
         raise UserError(sides[0].folder, problem, "give another --output, where all are made anew")
-    return order[len(kept) :]
+    return order[len(made) :]
 
 
 def compared(sides: Sequence[Side]) -> Turns:

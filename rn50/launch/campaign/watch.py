@@ -115,11 +115,11 @@ def _show(
     with Live(console=console, get_renderable=current_view, refresh_per_second=1 / POLL_S, transient=True):
         for raw in child.stdout:
             text = raw.decode(errors="replace").rstrip("\n")
-            read = read_progress(text)
+            new_progress = read_progress(text)  # None: the line is not one of progress
             # A line of progress replaces the progress shown. The line of an evaluation, "epoch  3: top-1
             # 0.7512", leaves it; any other line ends it.
-            progress = read or (progress if text.startswith("epoch") else None)
-            if read is None:
+            progress = new_progress or (progress if text.startswith("epoch") else None)
+            if new_progress is None:
                 console.print(text)
 
 

@@ -37,7 +37,8 @@ _started: socket.socket | None = None
 
 @contextlib.contextmanager
 def started() -> Iterator[socket.socket]:
-    """Keep the server running in this context, for every ``run``. If it runs already, use that."""
+    """Context in which the server runs, for calls of ``run``. Yields the connection to it. If the server runs
+    already, nothing is started."""
     global _started
     if _started:
         yield _started
@@ -77,7 +78,7 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         job = json.dumps([checker, arguments, str(cwd or pathlib.Path.cwd()), LIMIT_S]).encode()
         with contextlib.suppress(OSError):  # the server was killed
             socket.send_fds(connection, [job], [writer])
-        os.close(writer)  # then only the forked process has the pipe open, and its end ends ``read``
+        os.close(writer)  # now only the forked process can write, so ``read`` returns when it has ended
         text, separator, status = printed.read().rpartition(_END)
     too_long = f"it was killed, or took more than {LIMIT_S} s of processor time"
     return (int(status), text) if separator and status.isdigit() else (1, too_long)
@@ -88,7 +89,8 @@ def _serve(connection: socket.socket) -> None:
     that runs it. A call is a message of JSON with the descriptor of the pipe for the output."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets children that ended
     while (received := socket.recv_fds(connection, 1 << 16, 1))[0]:
-        checker, arguments, folder, limit = json.loads(received[0])
+        message, [output], *_ = received
+        checker, arguments, folder, limit = json.loads(message)
         if checker.isidentifier():  # the name of a module, not code
             with contextlib.suppress(ImportError):  # the forked process reports it
                 importlib.import_module(f"mlperf_logging.{checker}.{_MODULES.get(checker, checker)}")
@@ -97,10 +99,10 @@ def _serve(connection: socket.socket) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             setrlimit(RLIMIT_CPU, (limit, limit + 1))
             os.chdir(folder)
-            os.dup2(received[1][0], sys.stderr.fileno())
+            os.dup2(output, sys.stderr.fileno())
             print(end=f"{_END}{_status(checker, arguments)}", file=sys.stderr, flush=True)
             os._exit(0)
-        os.close(received[1][0])
+        os.close(output)
 
 
 def _status(checker: str, arguments: list[str]) -> int:
