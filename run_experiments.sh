@@ -111,4 +111,7 @@ for ((run = 0; run < runs; run++)); do
   fi
 done
 
-[ "${part:-end}" != end ] || "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"
+if [ "${part:-end}" = end ]; then
+  [ -z "$part" ] || plain "$system:"
+  "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"
+fi

@@ -13,7 +13,6 @@ from rn50 import rates
 from rn50.results import compare, significance
 from rn50.results.compare import Comparison
 from rn50.results.score import SystemScore
-from rn50.terminal import counted
 
 
 class Side(NamedTuple):
@@ -21,12 +20,11 @@ class Side(NamedTuple):
 
     lowest: float
     highest: float
-    noise: float | None
-    """Standard deviation over the mean; null: one run."""
+    noise: float
+    """Standard deviation over the mean."""
 
     def __str__(self) -> str:
-        noise = "" if self.noise is None else f" (noise {self.noise:.1%})"
-        return f"{self.lowest:.4g} to {self.highest:.4g}{noise}"
+        return f"{self.lowest:.4g} to {self.highest:.4g} (noise {self.noise:.1%})"
 
 
 class Pairs(NamedTuple):
@@ -45,12 +43,13 @@ class Pairs(NamedTuple):
     def sentence(self) -> str:
         """The figures in words."""
         ratio = f"{self.ratio.median:.3f}, {self.ratio.lowest:.3f} to {self.ratio.highest:.3f}"
-        what = f"{compare.QUANTITIES[self.quantity][0]} in {counted(self.ratio.rounds, 'pair')}"
+        what = f"{compare.QUANTITIES[self.quantity][0]} in {self.ratio.rounds} pairs"
         return f"{what}: {self.first} -> {self.second}; ratio {ratio}; p = {self.p:.3f}"
 
 
 def paired(comparison: Comparison, first: SystemScore, second: SystemScore) -> list[Pairs]:
-    """Return each quantity of a comparison of two results over the pairs of runs that both have it."""
+    """Return each quantity of a comparison of two results over the pairs of runs that both have it, if there
+    are two or more."""
     # The quantities of each run of either result.
     measured = [[compare.measured(run) for run in system.runs] for system in (first, second)]
     rows = []
@@ -58,7 +57,7 @@ def paired(comparison: Comparison, first: SystemScore, second: SystemScore) -> l
         # Not ``strict``: a run without a counterpart in the other result is in no pair.
         values = ((a.get(quantity), b.get(quantity)) for a, b in zip(*measured, strict=False))
         pairs = [(a, b) for a, b in values if a and b]  # 0 has no ratio
-        if pairs:
+        if len(pairs) > 1:
             before, after = zip(*pairs, strict=True)
             p = significance.permutation_p(before, after, paired=True)
             rows.append(Pairs(quantity, _side(before), _side(after), rates.compare(after, before), p))
@@ -66,8 +65,7 @@ def paired(comparison: Comparison, first: SystemScore, second: SystemScore) -> l
 
 
 def _side(values: Sequence[float]) -> Side:
-    noise = statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None
-    return Side(min(values), max(values), noise)
+    return Side(min(values), max(values), statistics.stdev(values) / statistics.mean(values))
 
 
 def sentences(rows: Sequence[Pairs]) -> Iterator[str]:
@@ -75,5 +73,5 @@ def sentences(rows: Sequence[Pairs]) -> Iterator[str]:
     yield from (row.sentence for row in rows)
     most = max((row.ratio.rounds for row in rows), default=0)
     if 0 < most < significance.LEAST_PAIRS:
-        least = f"p of {counted(most, 'pair')} is never below {2 ** (1 - most):.3g}, whatever the difference"
+        least = f"p of {most} pairs is never below {2 ** (1 - most):.3g}, whatever the difference"
         yield f"{least}; from {significance.LEAST_PAIRS} pairs on it can be below 0.05"

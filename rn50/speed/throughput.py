@@ -170,14 +170,13 @@ class Bench:
     def differing(self) -> str | None:
         """The values in which the cells of two settings differ, in words. None: there is one setting, or
         there is no such value."""
-        differences: dict[str, None] = {}
-        for first, *others in self._in_turn:
-            for other in others:
-                if any(cell.lacking(self._of(cell).run.device) for cell in (first, other)):
-                    continue  # it is not run
-                both = [self._of(cell).replaced(**cell.variables) for cell in (first, other)]
-                differences |= dict.fromkeys(f"{name}: {a} -> {b}" for name, a, b in named.differences(*both))
-        return "; ".join(differences) or None
+        if not self.settings:
+            return None
+        # A value that the lists set, as --precisions does, is the same in both cells.
+        first, second = (set(cell.variables.items()) for cell in self.cells[:2])
+        equal = dict(first & second)
+        differences = named.differences(*self.settings.values())
+        return "; ".join(f"{name}: {a} -> {b}" for name, a, b in differences if name not in equal) or None
 
     def run(self, seconds: float, rounds: int) -> None:
         """Measure the cells one after the other, each for about ``seconds`` in ``rounds`` rounds, in each of
@@ -218,15 +217,12 @@ class Bench:
     def _scaling(self, measured: Cell, kind: str) -> float | None:
         """Return the images/s per rank in this cell, divided by those in the cell with the fewest ranks that
         is otherwise equal. None: this is that cell."""
-
-        def but_for_place(cell: Cell) -> Cell:
-            return cell._replace(ranks=0, nodes=0, hosts=None)
-
         # (ranks in all, machines) -> images/s per rank
         per_rank = {
             (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
             for cell, rates, *_ in self.results
-            if kind in rates and but_for_place(cell) == but_for_place(measured)
+            # in all but ranks, nodes and hosts
+            if kind in rates and (*cell[:5], cell.setting) == (*measured[:5], measured.setting)
         }
         place = (measured.ranks * measured.nodes, measured.nodes)
         fewest = min(per_rank)  # of equally many ranks, those on fewer machines

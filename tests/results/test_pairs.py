@@ -63,6 +63,6 @@ def test_a_run_that_missed_the_target_makes_no_pair_of_minutes(tmp_path):
     assert said[-1].startswith("p of 5 pairs is never below 0.0625, whatever the difference; from 6 pairs on")
 
 
-def test_a_single_pair_has_no_noise(tmp_path):
-    found = in_pairs(tmp_path, [10_000], [9_000])["minutes"]
-    assert found.p == 1 and found.first.noise is None and "noise" not in found.sentence
+def test_a_single_pair_tells_nothing_more_than_its_runs(tmp_path):
+    assert in_pairs(tmp_path, [10_000], [9_000]) == {}
+    assert list(pairs.sentences([])) == []
