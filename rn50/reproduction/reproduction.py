@@ -148,7 +148,7 @@ def judge(planned: Reproduction, results: pathlib.Path) -> Reproduction:
     """Compare our runs, whose folder is ``results``, with the claim. Return the reproduction with the
     verdict. Raises UserError as ``_runs`` does."""
     claim, here = planned.claim, planned.here
-    runs = _runs(planned, results)
+    runs = _runs(planned, results)  # of the claim, and ours
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []

@@ -146,7 +146,7 @@ def _held(system: SystemScore, logged_minutes: float | None, row: Row | None) ->
     difference = "not in the table" if logged_minutes and not row else None
     if row and not row.equals(logged_minutes):
         scaled, unscaled = minutes(logged_minutes), minutes(system.olympic_minutes)
-        remark = f" ({unscaled} unscaled)" * (scaled != unscaled)
+        remark = f" ({unscaled} unscaled)" if scaled != unscaled else ""
         difference = f"{scaled} minutes by the logs{remark}, {row.minutes} in the table"
     table_minutes = float(row.minutes) if row else None
     name = _name(system.submitter, system.name)

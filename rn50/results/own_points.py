@@ -313,7 +313,7 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
         raise UserError(result, problem, f"give one result of {rules.RUNS} runs")
     matches = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
     if not matches:
-        problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
+        problem = f"no point is of its batch size {size:,}" + (f" ({system.label})" if system.label else "")
         sizes = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
         raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
     epochs_or_none = tuple(epoch if math.isfinite(epoch) else None for epoch in epochs)
@@ -348,7 +348,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     """Print a few lines on each point, and whether a result passes where ``outcome`` is its verdict."""
     rows = []
     for point in by_name.values():
-        name, runs = f"batch {point.batch_size:,}", len(point.epochs)
+        runs = len(point.epochs)
         frequencies = sorted(collections.Counter(point.epochs).items())
         needed = ", ".join(f"{epochs:g} in {counted(times, 'run')}" for epochs, times in frequencies)
         too_few = f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"
@@ -363,12 +363,12 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
             counts = f"mean {point.reference.mean:.2f}, bound {point.reference.bound:.2f}"
             lines += [f"the reference has a point of this batch size, which counts in its place: {counts}"]
         lines += ["pruned: other batch sizes need fewer epochs; the checker leaves it out"] * point.pruned
-        rows += [(name, line) for line in lines]
+        rows += [(f"batch {point.batch_size:,}", line) for line in lines]
     if outcome:
         mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""
         passes = "passes" if outcome.verdict.passed else "FAILS"
         # A text that says by how much the epochs of the point change the score, if they do.
-        changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" * outcome.verdict.passed
+        changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" if outcome.verdict.passed else ""
         rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]
         for result in outcome.published:

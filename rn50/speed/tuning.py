@@ -214,9 +214,9 @@ class Tuner:
         return speeds
 
     def _confirm(self) -> Tuning:
-        """Return the outcome of the search. For it, compare the best configuration with the initial one, if
-        they differ. In the best configuration, also compare training on real data with the input alone, and
-        with training on synthetic data."""
+        """Compare the best configuration with the initial one, if they differ. In the best configuration,
+        compare training on real data with the input alone, and with training on synthetic data. Return the
+        outcome of the search."""
         changed = self._best != self._before
         # The inputs of both configurations are opened anew, so that nothing of the search, such as a full
         # cache, favours one of them.

@@ -217,7 +217,7 @@ def _expected(
     """Return the epochs to expect of the hyperparameters ``values`` (variable -> text) at the global batch
     size ``batch``, and a text of them or of why they are not known. The runs of the source count only if they
     had these values and as many training images; published runs and the reference count only on ImageNet."""
-    # By field names.
+    # Field of ``Hyperparameters`` -> its value, for the variables that have one.
     fields = {f: VARIABLES[name].read(values[name]) for f, name in VARIABLE_OF.items() if name in values}
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
     as_in_source = batch == source.global_batch_size and source.values.items() <= values.items()

@@ -27,7 +27,7 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
     for log in logs:
         # ``missing`` is what the run lacks, ``command`` makes a run with it.
         if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
-            best = " best" * (run.save_weights == "best")
+            best = " best" if run.save_weights == "best" else ""
             missing, command = "weights", f"{again}weights --runs 1 --save-weights{best}"
         elif run.power not in ("off", "auto") and not power.files_of(log):
             missing, command = "power", f"POWER={shlex.quote(run.power)} {again}power"
