@@ -263,6 +263,7 @@ KINDS: dict[Any, str] = {
     parsers.path: "text",
     parsers.optimizer: "lars, sgd",
     parsers.framework: ", ".join(frameworks.names()),
+    parsers.image_sizes: "SIZE:EPOCH,SIZE:EPOCH,...",
     parsers.target: "none, or a fraction above 0 and at most 1",
 }
 
