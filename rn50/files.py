@@ -46,13 +46,13 @@ JSON, TEXT, BINARY = "a JSON file", "a text file", "a binary file"
 
 _unfinished: set[pathlib.Path] = set()
 """The temporary files that calls of ``write`` are writing."""
-_MARK = MARK.rsplit(" ", 1)[0].encode()  # without the version
+_MARK_OF_ANY_VERSION = MARK.rsplit(" ", 1)[0].encode()  # "written by rn50"
 _MARKED_WITHIN = 4096  # bytes at the beginning of a file in which its mark and its kind are looked for
 _LOG_NAME = re.compile(r"result_.*\.txt")
 _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
 _LOG_WITHIN = 1 << 20  # bytes at the beginning of a file in which a line of a log is looked for
 _LONGEST_NAME = 100  # bytes: a file system allows 255, and names are joined to longer ones
-_LONGEST_INTEGER = 20  # digits of the largest 64-bit integer; arithmetic on one of 400 would overflow
+_LONGEST_INTEGER = 20  # digits of the largest 64-bit integer; with 400 digits, arithmetic would overflow
 _KINDS = (
     (rb"\s*<!(?i:doctype html)", PAGE),
     (rb"<\?xml|\x89PNG|%PDF", PICTURE),
@@ -185,7 +185,7 @@ def parse_json(text: str) -> Any:
     ``DEEPEST`` levels deep, or has a number that is not finite or a name with two values."""
     depth = 0
     for part in _NESTING.finditer(text):
-        if part[0][0] != '"':
+        if part[0][0] != '"':  # a bracket, not a string
             depth += 1 if part[1] else -1
         if depth > DEEPEST:
             raise ValueError(f"nested deeper than {DEEPEST} levels")
@@ -323,7 +323,7 @@ def refuse_to_replace(
     log_line = _LOG_LINE.search(head)
     # A report of rn50 quotes lines of logs too, but behind its mark.
     before_log = head[: log_line.start()] if log_line else head
-    is_ours = _MARK in before_log[:_MARKED_WITHIN]
+    is_ours = _MARK_OF_ANY_VERSION in before_log[:_MARKED_WITHIN]
     if _LOG_NAME.fullmatch(path.name) or (log_line and not is_ours):
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and head and not is_ours:

@@ -61,8 +61,8 @@ class OnCpu:
     """SGD or LARS for float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides them
     by the number of samples.
 
-    On a CPU MXNet's kernels are not vectorised. One thread of NumPy takes a third of their time, which
-    includes the Python code that starts them (docs/measurements.md).
+    On a CPU MXNet's kernels are not vectorised: with the Python code that starts them, they take three times
+    as long as one thread of NumPy (docs/measurements.md).
     """
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
@@ -165,7 +165,7 @@ class Lars(Sgd):
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
         rates = super()._rates(learning_rate, samples)
-        scaled_rates = rates[: self._decayed_count]  # a view of ``rates``, which the kernel overwrites
+        scaled_rates = rates[: self._decayed_count]  # a view: what the kernel writes to it, ``rates`` has
         mx.nd.multi_lars(
             scaled_rates,
             self._weight_norms(),

@@ -16,16 +16,15 @@ from rn50.settings.config import Config
 
 def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield diagnoses of the installed packages. ``config`` is None if the user named no configuration."""
-    installed = software.packages
     device = "cpu" if config is None else config.run.device
     package = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
     command = install(software, frameworks.traits("paddle"), device)
     shown = software.shown(frameworks.traits("paddle"))
-    if {"paddlepaddle", "paddlepaddle-gpu"} <= set(installed):
+    if {"paddlepaddle", "paddlepaddle-gpu"} <= set(software.packages):
         text = f"two builds of Paddle have overwritten each other's files ({shown})"
         remedy = f"in another checkout, whose .venv has one of them: {command}"
         yield Diagnosis(FAILURE, "packages", text, remedy)
-    elif package not in installed:
+    elif package not in software.packages:
         yield Diagnosis(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
     else:
         yield decoding(software, config, shown, command)

@@ -4,8 +4,8 @@ possible: STEP_MODE=fused.
 ``layers.py`` gives ``normalise`` and ``convolve`` to ``ResNet50``, which calls them in training in place of
 PyTorch's operations. The three classes are functions of autograd, each with a forward and a backward pass:
 ``_Stem`` behind the first convolution, ``_EndOfBlock`` at the end of a block, ``_Norm`` elsewhere. ``divide``
-tells how their kernels divide a tensor into tiles: ``programs`` is the grid of a kernel that runs one program
-for each tile, and ``parts`` the number of programs that share a sum over all rows.
+returns how their kernels divide a tensor into tiles: its ``programs`` is the grid of a kernel that runs one
+program for each tile, its ``parts`` the number of programs that share a sum over all rows.
 
 Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var
 + eps), with mean and variance of a channel over the batch. In the code ``scale`` is 1 / sqrt(var + eps). The
@@ -57,31 +57,35 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, relu: bool, *others: Any) -> Tensor:
-        x, source = _channels_last(x), Source(*others[:4])
-        division, out = divide(x), torch.empty_like(x)
+        x = _channels_last(x)
+        source = Source(*others[:4])
         mean, scale = moments(x, *others[4:])
-        normalise_kernel[division.programs](
-            x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
-        )
+        out = torch.empty_like(x)
+        division = divide(x)
+        tensors = x, out, mean, scale, gamma, beta
+        normalise_kernel[division.programs](*tensors, *division.size, RELU=relu, **SHAPE)
         context.save_for_backward(x, gamma, beta, mean, scale, source.x, source.weight)
-        context.relu, context.stride_and_padding = relu, source[2:]
+        context.relu = relu
+        context.stride_and_padding = source.stride, source.padding
         return out
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Gradients:
         x, gamma, beta, mean, scale, *source_tensors = context.saved_tensors
         source = Source(*source_tensors, *context.stride_and_padding)
-        division, gradient = divide(x), _channels_last(gradient)
-        # Each program writes dbeta and dgamma of its part of the rows; below the parts are added up.
+        gradient = _channels_last(gradient)
+        division = divide(x)
+        # Each program writes dbeta and dgamma of its part of the rows to ``sums``. Then the parts are added.
         parts = division.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
-        gradients.sums_of_parts[(parts * division.column_blocks,)](
-            gradient, x, sums, mean, scale, gamma, beta, *division.size, parts, RELU=context.relu, **SHAPE
-        )
+        grid = (parts * division.column_blocks,)
+        tensors = gradient, x, sums, mean, scale, gamma, beta
+        gradients.sums_of_parts[grid](*tensors, *division.size, parts, RELU=context.relu, **SHAPE)
         dbeta, dgamma = sums.sum(1)
         norm = mean, scale, gamma, beta, dbeta, dgamma
         dx, *source_gradients = _input_gradients(gradient, x, norm, context.relu, source)
-        # None for ``relu``, at the end for stride and padding of the source and the arguments of ``moments``.
+        # None for ``relu``, and 7 times at the end: for stride and padding of the source and for the five
+        # arguments of ``moments``.
         return dx, dgamma, dbeta, None, *source_gradients, *[None] * 7
 
 
@@ -93,15 +97,16 @@ class _EndOfBlock(torch.autograd.Function):
     def forward(
         context: Any, x: Tensor, shortcut: Tensor, gamma: Tensor, beta: Tensor, *others: Any
     ) -> tuple[Tensor, ...]:
-        x, shortcut, source = _channels_last(x), _channels_last(shortcut), Source(*others[:4])
-        division, out = divide(x, NARROW), torch.empty_like(x)
+        x, shortcut = _channels_last(x), _channels_last(shortcut)
+        source = Source(*others[:4])
         mean, scale = moments(x, *others[4:])
+        out = torch.empty_like(x)
+        division = divide(x, NARROW)
         mask = empty_mask(division, x.device)
-        block.end_of_block[division.programs](
-            x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
-        )
+        tensors = x, shortcut, out, mask, mean, scale, gamma, beta
+        block.end_of_block[division.programs](*tensors, *division.size, **NARROW)
         context.save_for_backward(x, mask, gamma, beta, mean, scale, source.x, source.weight)
-        context.stride_and_padding = source[2:]
+        context.stride_and_padding = source.stride, source.padding
         context.set_materialize_grads(False)  # a reader without a gradient then passes None, not zeros
         return out, out.detach()  # two tensors of autograd in the same memory
 
@@ -114,12 +119,11 @@ class _EndOfBlock(torch.autograd.Function):
         present = [_channels_last(gradient) for gradient in reader_gradients if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
+        grid = (parts * division.column_blocks,)
         g = torch.empty_like(x)
         # A single gradient is passed twice, and the kernel does not read the second one (TWO).
         tensors = present[0], present[-1], x, mask, g, sums, mean, scale
-        block.block_sums[(parts * division.column_blocks,)](
-            *tensors, *division.size, parts, TWO=len(present) == 2, **NARROW
-        )
+        block.block_sums[grid](*tensors, *division.size, parts, TWO=len(present) == 2, **NARROW)
         dbeta, dgamma = sums.sum(1)
         norm = mean, scale, gamma, beta, dbeta, dgamma
         dx, *source_gradients = _input_gradients(g, x, norm, False, source)
@@ -140,23 +144,24 @@ class _Stem(torch.autograd.Function):
         out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         positions = torch.empty_like(out, dtype=torch.uint8)  # of each maximum, among the nine of its window
         division = divide(out, NARROW)
-        stem.stem[division.programs](
-            x, out, positions, mean, scale, gamma, beta, *division.size, *sides, *out.shape[2:], **NARROW
-        )
+        tensors = x, out, positions, mean, scale, gamma, beta
+        stem.stem[division.programs](*tensors, *division.size, *sides, *out.shape[2:], **NARROW)
         context.save_for_backward(x, positions, gamma, mean, scale)
         return out
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Gradients:
         x, positions, gamma, mean, scale = context.saved_tensors
-        division, gradient, dx = divide(x, NARROW), _channels_last(gradient), torch.empty_like(x)
-        sides = *x.shape[2:], *gradient.shape[2:]
+        gradient = _channels_last(gradient)
+        sides = *x.shape[2:], *gradient.shape[2:]  # heights and widths of input and output
+        division = divide(x, NARROW)
         parts = division.parts(stem.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         stem.stem_sums[(parts * division.column_blocks,)](
             gradient, positions, x, sums, mean, scale, *division.size, parts, *sides, **NARROW
         )
         dbeta, dgamma = sums.sum(1)
+        dx = torch.empty_like(x)
         tensors = gradient, positions, x, dx, mean, scale, gamma, dbeta, dgamma
         stem.stem_input_gradient[division.programs](*tensors, *division.size, *sides, **NARROW)
         return dx, dgamma, dbeta, None, None, None, None, None
@@ -180,10 +185,11 @@ def _input_gradients(
     gradients.input_gradient[division.programs](gradient, y, dy, *norm, *division.size, RELU=relu, **SHAPE)
     if x is None:
         return dy, None, None
-    # Bias, stride, padding, dilation, transposed, output padding and groups.
-    convolution = None, [stride] * 2, [padding] * 2, [1] * 2, False, [0] * 2, 1
-    has_gradient = [True, True, False]  # input, weight, bias
-    return None, *torch.ops.aten.convolution_backward(dy, x, weight, *convolution, has_gradient)[:2]
+    # Bias, stride, padding, dilation, transposed, output padding, groups, and which of input, weight and bias
+    # have a gradient.
+    options = None, [stride] * 2, [padding] * 2, [1] * 2, False, [0] * 2, 1, [True, True, False]
+    dx, dweight, _ = torch.ops.aten.convolution_backward(dy, x, weight, *options)
+    return None, dx, dweight
 
 
 def normalise(

@@ -29,8 +29,8 @@ from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 
 _signals: list[int] = []
-"""Numbers of the signals that ``_interrupt`` has handled. By them ``_Group.invoke`` knows an interrupt even
-if a library that was loading has replaced the KeyboardInterrupt by an error of its own."""
+"""Numbers of the signals that ``_interrupt`` has handled. ``_Group.invoke`` reads them, because a library
+that was loading may have replaced the KeyboardInterrupt by an error of its own."""
 
 
 def _interrupt(number: int, _: object) -> None:
@@ -304,7 +304,8 @@ def rulesets(named_by: str = "") -> Any:
     """Return the option ``--ruleset``.
 
     With ``named_by`` its default is empty: the verb then takes the ruleset from the name of a folder, as
-    2.1.0 from training_results_v2.1. The help says "[default: that of the round a folder ``named_by``".
+    2.1.0 from training_results_v2.1. ``named_by`` says in the help which folder: with "of --output names" the
+    default is "that of the round a folder of --output names".
     """
     help_ = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
     if named_by:
@@ -325,8 +326,7 @@ class _Json(click.Option):
 def as_json(record: str, **with_option: str) -> Any:
     """Return the option ``--json`` of a verb that prints a record (``rn50.printed``). ``record`` is the full
     name of the record's class. ``with_option`` maps an option to the class that the verb prints with it."""
-    records = {"": record, **with_option}
-    return flag("--json", "Print JSON.", "as_json", cls=_Json, records=records)
+    return flag("--json", "Print JSON.", "as_json", cls=_Json, records={"": record, **with_option})
 
 
 def complete_configurations(

@@ -154,8 +154,7 @@ def borrow(
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    lender = origin.find(source)
-    borrowed = borrowed_from(lender, document.find(name), global_batch_size, names, partial)
+    borrowed = borrowed_from(origin.find(source), document.find(name), global_batch_size, names, partial)
     if output:
         writing.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)

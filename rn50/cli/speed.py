@@ -185,26 +185,26 @@ def bench_throughput(
     from rn50.speed import cell, networks, throughput
 
     base = configured(name, values)
+    # Name -> configuration of the two settings that alternate; empty without --against.
     settings: dict[str | None, configuration.Config] = {}
     if against:
         first = named.Choice(document.find(name), values)
         second = named.against(first, against)
         settings = {first.system: base, second.system: second.config}
-    matrices = []
+    matrices = []  # the cells of each setting, in the same order
     for setting, config in (settings or {None: base}).items():
         run = config.run
         machines = hosts.first_of(config, nodes or (run.nodes,))  # for each number of machines their names
-        chosen = networks.networks(
-            frameworks or (run.framework,), [word.strip() for word in models.split(",")]
-        )
-        counts = ranks or (run.ranks_per_node,)
+        nets = networks.networks(frameworks or (run.framework,), [word.strip() for word in models.split(",")])
+        rank_counts = ranks or (run.ranks_per_node,)
         sizes = batch_sizes or (config.hyperparameters.batch_size,)
-        combinations = throughput.matrix(chosen, precisions or (run.precision,), sizes, counts, machines)
+        combinations = throughput.matrix(nets, precisions or (run.precision,), sizes, rank_counts, machines)
         throughput.check(combinations, kinds, config)
-        # A cell is a combination of the lists; only cells on real data need the data set.
+        # A combination is a cell of the matrix. Only cells on real data need the data set.
         if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
             preflight.check(config)
         matrices.append([combination._replace(setting=setting) for combination in combinations])
+    # The two cells that differ only in their setting follow each other.
     cells = [combination for pair in zip(*matrices, strict=True) for combination in pair]
     command = shlex.join(["rn50", *sys.argv[1:]])
     measured = throughput.Bench(base, cells, kinds, folder, command, settings=settings)

@@ -76,8 +76,8 @@ class Proven:
 
         They are the sum of the reference's epochs at this batch size, the recipe's excess over the reference
         at its own batch size, and ``DISTANCE_EPOCHS`` for every factor of two between the two batch sizes.
-        Runs that missed the target are not counted. They say little, because of the five runs of a published
-        result at most one may miss.
+        Runs that missed the target are not counted: at most one of the five runs of a published result may
+        miss, so their number says little.
         """
         excess = self.prediction.mean - reference.interpolated(self.values.global_batch_size).mean
         away = abs(math.log2(global_batch_size / self.values.global_batch_size))
@@ -98,7 +98,8 @@ def refuse_no_count(option: str, number: float) -> None:
 
 def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> ExpectedEpochs | None:
     """Return the epochs to expect of a recipe on ImageNet: by published results with this recipe, else by the
-    runs that it was borrowed from, else by the reference. ``epochs`` are as in ``of_own_runs``.
+    runs that it was borrowed from, else by the reference. ``epochs`` are those of each run that it was
+    borrowed from, None for a run that missed the target.
 
     None: there are no runs with the recipe, and the reference has no runs with its optimizer.
     """

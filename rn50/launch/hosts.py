@@ -37,8 +37,11 @@ def of_run(config: Config) -> list[str]:
 
 
 def first_of(config: Config, counts: Sequence[int]) -> list[list[str]]:
-    """Return for each count the names of so many machines, the first of the run, for measurements on
-    different numbers of them. Raises UserError as ``of_run`` does for the largest count."""
+    """Return, for each of ``counts``, the names of the first so many machines of the run. Raises UserError as
+    ``of_run`` does for the largest count.
+
+    ``rn50 bench throughput --nodes`` measures on each of these numbers of machines.
+    """
     names = of_run(config.replaced(DGXNNODES=max(counts)))
     return [names[:count] for count in counts]
 
@@ -67,6 +70,7 @@ def expand(nodelist: str) -> list[str]:
     # Split at commas outside of brackets, then each entry into texts and bracketed ranges: "a", "1-2,05".
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         heads = [""]  # beginnings of the names of this entry, which the loop makes longer
+        # Append each text to all beginnings, and each number of bracketed ranges to a copy of all beginnings.
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
             parts = [text] if text else [number for span in ranges.split(",") for number in _numbers(span)]
             heads = [head + part for head in heads for part in parts]

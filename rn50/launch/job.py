@@ -63,13 +63,14 @@ def rank_environment(config: Config) -> dict[str, str]:
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # every rank would report a lost rank; this file reports it once
         "PYTHONUNBUFFERED": "1",
-        **({"CUDA_DEVICE_MAX_CONNECTIONS": "32"} if config.run.device == "gpu" else {}),
     }
-    environ = config.environ()
-    complete = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
+    if config.run.device == "gpu":
+        defaults["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
+    environ = dict(config.environ())
+    environ.update({name: value for name, value in defaults.items() if not environ.get(name)})
     if not config.input_pipeline.threads:
-        complete["DALI_THREADS"] = str(max(1, cores - 1))
-    return complete
+        environ["DALI_THREADS"] = str(max(1, cores - 1))
+    return environ
 
 
 def launch(config: Config) -> int:
@@ -131,7 +132,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     if stop.signal is not None:
         _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
         return 128 + stop.signal
-    # Number of the signal that ended the rank; no signal's number if none did.
+    # Number of the signal that ended the rank, if one did: its status is then -number, or 128 + number.
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
         name, cause = signal.Signals(number).name, _cause(number, oom_kills)
@@ -239,14 +240,16 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         # A rank whose error has a remedy comes first. Ranks that lost another rank (status 1) or got
         # horovodrun's SIGTERM (143) come last, because another rank is the cause. All others have place 1.
         places = {Status.USER_ERROR: 0, Status.DIVERGED: 0, Status.FAULT: 2, 128 + signal.SIGTERM: 2}
-        return min(ended.items(), key=lambda item: places.get(item[1], 1))  # the first of equals
+        # An item is (rank, status). Of equals ``min`` returns the first: the rank that ended first.
+        return min(ended.items(), key=lambda item: places.get(item[1], 1))
     if first_rank:
         return first_rank, job_status
     if job_status > 0 and stop.signal is None:
+        texts = [message for message in messages if message] or ["it does not say why"]
         # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        reasons = [message for message in messages if message] or ["it does not say why"]
-        _say(f"{launcher} ended with status {job_status}: {reasons[0 if launcher == 'mpirun' else -1]}")
+        reason = texts[0] if launcher == "mpirun" else texts[-1]
+        _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 
 

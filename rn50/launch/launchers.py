@@ -23,9 +23,6 @@ from rn50.settings.config import Config
 from rn50.settings.fields import variables
 from rn50.settings.libraries import is_passed_through
 
-_START_SEVERAL = "start those of several with ./run.sub (Slurm)"
-"""End of a remedy: how to start the ranks of several machines without Horovod."""
-
 
 class Start(NamedTuple):
     """The command that this process has to start."""
@@ -40,9 +37,9 @@ class Start(NamedTuple):
 
 
 def choose(config: Config) -> str:
-    """Return LAUNCHER; for "auto" the first launcher that fits: srun in a Slurm step of several tasks; python
-    for one rank, or for the ranks of one machine if they need no Horovod; mpirun for several machines if it
-    is installed and Horovod can use it; horovodrun."""
+    """Return LAUNCHER, or if that is "auto" the first launcher of these that fits: srun in a Slurm step of
+    several tasks; python for one rank, or for ranks of one machine that need no Horovod; mpirun for several
+    machines, if it is installed and Horovod can use it; horovodrun in all other cases."""
     if config.run.launcher != "auto":
         return config.run.launcher
     if in_step(config):
@@ -99,8 +96,8 @@ def bind(config: Config) -> str:
 
 
 def horovod_has_mpi() -> bool:
-    """Return True if Horovod is linked to MPI, by a look into its library. Horovod's own function that tells
-    it would import the framework."""
+    """Return True if the library of Horovod is linked to MPI. Horovod has a function that says so, but it
+    imports the framework."""
     package = importlib.util.find_spec("horovod")
     if package is None or not package.origin:
         return False
@@ -111,7 +108,8 @@ def horovod_has_mpi() -> bool:
 def _need_horovod(config: Config) -> None:
     """Raise UserError if the framework does not use Horovod, or if Horovod is not installed."""
     if _without_horovod(config):
-        remedy = f"set LAUNCHER=auto for those of one machine, and {_START_SEVERAL}"
+        several = "start those of several with ./run.sub (Slurm)"
+        remedy = f"set LAUNCHER=auto for those of one machine, and {several}"
         raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do not use Horovod", remedy)
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
@@ -139,8 +137,8 @@ def _python(config: Config, rank_argv: list[str]) -> Start:
 
 
 def _local_launcher_can(config: Config) -> bool:
-    """Return True if the local launcher can start the ranks: all on this machine, and on CPUs or with a
-    framework that connects GPUs without Horovod, as MXNet cannot."""
+    """Return True if the local launcher can start the ranks: they are all on this machine, and they run on
+    CPUs, or the framework connects GPUs without Horovod."""
     return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
 
 
@@ -222,7 +220,8 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
     master, interface = "127.0.0.1", "lo"
     if nodes > 1:
         master = _address(machines[0])
-        interface = interface_towards(_address(machines[0 if node else 1]))  # another machine than this one
+        other_machine = machines[1] if node == 0 else machines[0]  # this one is machines[node]
+        interface = interface_towards(_address(other_machine))
     if _without_horovod(config):
         defaults = {
             "RANK": str(rank),

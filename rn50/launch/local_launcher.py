@@ -67,12 +67,8 @@ def main(ranks: int, command: list[str]) -> int:
     processes = start(ranks, command)
     output = Output(sys.stdout.buffer)
     statuses: queue.Queue[int] = queue.Queue()
-
-    def follow_rank(rank: int, process: "subprocess.Popen[bytes]") -> None:
-        statuses.put(follow(rank, process, output))
-
-    for rank_and_process in enumerate(processes):
-        threading.Thread(target=follow_rank, args=rank_and_process).start()
+    for rank, process in enumerate(processes):
+        threading.Thread(target=follow, args=(rank, process, output, statuses)).start()
     signal.signal(signal.SIGTERM, lambda *_: end(processes))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     job_status = 0
@@ -98,9 +94,9 @@ class Output:
             self._stream.flush()
 
 
-def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int:
-    """Pass on the output of a rank until it ends, then a message if it failed. Return its exit status: -n if
-    signal n killed it."""
+def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output, statuses: queue.Queue[int]) -> None:
+    """Pass on the output of a rank until it ends, then a message if it failed. Put its exit status into
+    ``statuses``: -n if signal n killed it."""
 
     def pass_on(stream: IO[bytes], name: str) -> None:
         for line in stream:
@@ -114,7 +110,7 @@ def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int
     status = process.wait()
     if status:
         output.write(f"Process {rank} exit with status code {status}\n".encode())
-    return status
+    statuses.put(status)
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:

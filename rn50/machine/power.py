@@ -76,10 +76,9 @@ class PowerMeter:
 def counters(source: str) -> tuple[list[Counter], list[str]]:
     """Return the counters that can be read for a POWER of "auto", "nvml" or "rapl", and the reasons why
     others cannot be read. Any other POWER has neither."""
-    meters = [nvml(_pynvml())] if source in ("auto", "nvml") else []
-    meters += [rapl(Sources())] if source in ("auto", "rapl") else []
-    readable = [counter for of_source, _ in meters for counter in of_source]
-    return readable, [reason for _, reason in meters if reason]
+    gpus, gpu_reason = nvml(_pynvml()) if source in ("auto", "nvml") else ([], "")
+    processors, processor_reason = rapl(Sources()) if source in ("auto", "rapl") else ([], "")
+    return gpus + processors, list(filter(None, [gpu_reason, processor_reason]))
 
 
 def _pynvml() -> Any:
@@ -156,11 +155,10 @@ def left_out(counters: Sequence[Counter]) -> str:
 
 
 def refuse_impossible(source: str) -> str:
-    """Check that the power can be measured as POWER, ``source``, says. Return the reason why POWER=auto
-    measures nothing, and "" in all other cases.
+    """Raise UserError if power cannot be measured as POWER, ``source``, says: it names counters that cannot
+    be read, or a meter's file without a reading of the last minutes.
 
-    Raises UserError if another POWER names counters that cannot be read, or a meter's file without a reading
-    of the last minutes.
+    With POWER=auto return the reason instead. Return "" if power can be measured, and for POWER=off.
     """
     if not source.startswith(FILE):
         readable, reasons = counters(source)

@@ -45,8 +45,7 @@ class Software:
         """Return whether a build of the framework for ``device``, "cpu" or "gpu", is installed. Every build
         runs on a CPU; a build whose version ends in +cpu runs on nothing else."""
         # Without a package for GPUs, one package serves both devices.
-        pattern = (device == "gpu" and traits.gpu_package) or traits.package
-
+        pattern = traits.package if device == "cpu" else traits.gpu_package or traits.package
         builds = (version for name, version in self.packages.items() if re.fullmatch(pattern, name))
         return any(device != "gpu" or not version.endswith("+cpu") for version in builds)
 
@@ -68,7 +67,7 @@ def read(source: Sources = HERE) -> Software:
     ldd_output = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
     # A line of ldd: "libcudart.so.12 => not found".
     missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", ldd_output, re.MULTILINE)))
-    # The packages with NVIDIA's libraries are installed beside the frameworks.
+    # pip installs NVIDIA's libraries beside the frameworks, such as in site-packages/nvidia/nccl/lib.
     folders = itertools.chain(*(sorted(path.parent.parent.glob("nvidia/*/lib")) for path in libraries))
     off_path = [folder for folder in folders if any((folder / name).exists() for name in missing)]
     return Software(

@@ -65,10 +65,10 @@ class Claim(NamedTuple):
         models = [name for name in saved if name.startswith(("host_processor", "accelerator"))]
         if models:
             return all(description.get(name) == saved[name] for name in models)
-        here = {gpu.name for gpu in machine.gpus}
-        # For each GPU model here: the claim's accelerator if both are spellings of one name, else None.
-        alike = [chips.among([chips.name(self.accelerator)], model) for model in here]
-        return len(machine.gpus) == self.accelerators and all(alike)
+        # ``chips.name`` makes one name of all spellings.
+        expected = chips.name(self.accelerator).lower()
+        are_alike = all(chips.name(gpu.name).lower() == expected for gpu in machine.gpus)
+        return len(machine.gpus) == self.accelerators and are_alike
 
 
 prints(
@@ -111,12 +111,11 @@ def _claim_of_logs(name: str, path: pathlib.Path) -> Claim:
     runs = systems[0].runs
     first = next((run for run in runs if run.saved), runs[0])
     saved = first.saved
-    finished = [run for run in runs if counted.is_finished(run)]
     if any(run.is_cut for run in runs):
         problem = "its epochs were cut short by BENCHMARK_STEPS, so it claims nothing"
         raise UserError(name, problem, "name a result of whole epochs")
-    # Refuse a run of another configuration than ``first``, and a run that is a copy of another.
-    counted.refuse_others(finished, saved.get("variables", {}))
+    # Refuse a finished run of another configuration than ``first``, or one that is a copy of another.
+    counted.refuse_others([run for run in runs if counted.is_finished(run)], saved.get("variables", {}))
     # What the run saved of its machine, else the description beside the results in a published tree.
     facts = saved.get("system") or tree.described(runs[0].file.parent)
     model = facts.get("accelerator_model_name") or facts.get("host_processor_model_name")

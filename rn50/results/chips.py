@@ -91,28 +91,29 @@ def find(query: str, names: Iterable[str]) -> str:
 
 
 def among(names: Iterable[str], model: str) -> str | None:
-    """Return the one of ``names`` that ``name`` makes of the spelling ``model``; None if there is none."""
+    """Return the one of ``names`` that equals ``name(model)``, apart from case; None if none does. ``model``
+    is a spelling, as of ``nvidia-smi``."""
     sought = name(model).lower()
     return next((accelerator for accelerator in names if accelerator.lower() == sought), None)
 
 
 def nearest(model: str, names: Iterable[str]) -> str:
-    """Return the one of ``names`` that resembles the spelling ``model`` most, compared with and without board
-    and memory; "" if none resembles it. Of names that are equal without board and memory, the first
+    """Return the one of ``names`` that resembles the spelling ``model`` most; "" if none resembles it. A name
+    is compared in full, and without board and memory; of names that are equal without them, the first
     counts."""
     names = list(names)
     whole = {accelerator.lower(): accelerator for accelerator in names}
-    # Reversed, because of equal keys the last one stays, and the first of ``names`` is to count.
+    # In reversed order, so that of names with the same model the first one stays.
     models = {_BOARD.sub("", accelerator).lower(): accelerator for accelerator in reversed(names)}
     near = difflib.get_close_matches(name(model).lower(), models | whole, n=1)
     return (models | whole)[near[0]] if near else ""
 
 
-def _parts(name: str) -> Iterator[str]:
+def _parts(accelerator: str) -> Iterator[str]:
     """Yield every sequence of consecutive words of a name, with and without the unit of memory at its end."""
     # A word ends at a character other than a letter or digit. Three letters or more before a digit are a word
     # of their own: Ascend910 is two words, A100 is one.
-    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())
+    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", accelerator.lower())
     for first, last in itertools.combinations(range(len(words) + 1), 2):
         sequence = "".join(words[first:last])
         yield from (sequence, sequence.removesuffix("gb"))

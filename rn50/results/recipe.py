@@ -52,7 +52,7 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
     if not batch_size:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
     epoch_steps = train_samples / batch_size
-    # Programs count the steps of an epoch as a fraction, with the last, partly filled step, or without it.
+    # Programs count the steps of an epoch as a fraction, or with the partly filled last step, or without it.
     counts = (epoch_steps, math.ceil(epoch_steps), math.floor(epoch_steps))
     fitting = (count for count in counts if count >= 1 and abs(math.remainder(steps, count)) <= 1)
     epochs = next((round(steps / count) for count in fitting), steps / epoch_steps)
@@ -96,13 +96,14 @@ def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float
     lacks a value or its schedule is not that of ``rn50.benchmark.schedule``."""
     # The schedule is computed with the values that the rules fix. Epsilon has no part in it.
     fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
-    warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
-    if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:
+    if any(logged not in (None, value) for logged, value in fixed):
         return ()
-    if warmup is None or decay is None or not 0 <= warmup < decay:
+    warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
+    if finite(recipe.learning_rate) is None or warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
     complete = dataclasses.replace(recipe, **FIXED)
-    # The schedule counts steps; here a step is a hundredth of an epoch. The end of warm-up is a point, too.
+    # The schedule counts steps; let a step be a hundredth of an epoch. Take 200 steps at equal distances, and
+    # the end of warm-up.
     last = round(100 * epochs)
     steps = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)})
     return [(step / 100, schedule.learning_rate(step, complete, 100)) for step in steps if 0 < step <= last]

@@ -62,9 +62,7 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         raise UserError(error.filename, f"cannot be read ({error.strerror})", remedy)
 
     for below, _, names in os.walk(folder, onerror=refuse):
-        for name in names:
-            if RESULT_FILE.fullmatch(name):
-                yield pathlib.Path(below, name)
+        yield from (pathlib.Path(below, name) for name in names if RESULT_FILE.fullmatch(name))
 
 
 def _in_order(file: pathlib.Path) -> Any:

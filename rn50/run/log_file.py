@@ -170,12 +170,11 @@ def _end_abandoned(stream: IO[bytes]) -> None:
             return
     # The disk is full. Make room for ``stop`` within the size of ``lines``: drop lines from the end up to
     # ``run_start``, and then the lines before it.
-    kept_lines = lines.splitlines(keepends=True)
-    run_start = next(i for i, line in enumerate(kept_lines) if f'"{constants.RUN_START}"'.encode() in line)
-    while len(b"".join(kept_lines)) + len(stop) > len(lines):
-        last = len(kept_lines) - 1
-        del kept_lines[last if last > run_start else run_start - 1]
-        run_start = min(run_start, len(kept_lines) - 1)
+    whole = lines.splitlines(keepends=True)
+    start = next(i for i, line in enumerate(whole) if f'"{constants.RUN_START}"'.encode() in line)
+    head, run_start, tail = whole[:start], [whole[start]], whole[start + 1 :]
+    while len(b"".join(head + run_start + tail)) + len(stop) > len(lines):
+        (tail or head or run_start).pop()
     stream.seek(0)
-    stream.write(b"".join(kept_lines) + stop)
+    stream.write(b"".join(head + run_start + tail) + stop)
     stream.truncate()

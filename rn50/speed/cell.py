@@ -146,11 +146,10 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
     if not set(kinds) <= {SYNTHETIC, REAL}:
         raise UserError(f"kinds {excerpt(str(kinds))}", "no kinds of data", f"give {SYNTHETIC} or {REAL}")
     with opened(config, None if is_ours else model) as rank:
-        meter, ranks = Meter(config, rank), rank.communicator
+        meter = Meter(config, rank)
         # The first rank of a machine measures the energy of the machine.
-        counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
-        # Only counters of energy are used. Of a power reading only the values at both ends of a round would
-        # count.
+        counters = [] if meter.communicator.local_rank else power.counters(config.run.power)[0]
+        # Power readings are left out: they would be read only at both ends of a measurement.
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)  # seconds for one kind in one round
@@ -165,12 +164,12 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
                 energy.watts()  # begins the interval whose mean power the next call returns
                 measured[kind].append(meter.rate(source, steps[kind]))
                 watts[kind].append(energy.watts())
-        counted = {kind: rates[1:] for kind, rates in measured.items()}
+        counted = {kind: rates[1:] for kind, rates in measured.items()}  # without the first round
         # The breakdown of a step is that of the first kind of data.
         rate = statistics.median(counted[kinds[0]])
         total_watts = meter.sum_over_ranks(statistics.mean(watts[kinds[0]][1:]))
         step = _step(config, rank, meter, rate, total_watts, is_ours)
-        if ranks.rank == 0:
+        if meter.communicator.rank == 0:
             chosen = precision.label(config, rank.precision)
             worker.report({"precision": chosen, "images_per_second": counted, "step": step})
 
@@ -178,15 +177,15 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
 def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, is_ours: bool) -> Step:
     """Measure the parts of a step as one rank. ``rate`` is the images/s of all ranks together, and ``watts``
     the power of all machines while they trained at this rate; 0: it is not measured."""
-    batch, ranks = config.hyperparameters.batch_size, rank.communicator
-    seconds = batch * ranks.size / rate
+    batch, ranks = config.hyperparameters.batch_size, meter.communicator.size
+    seconds = batch * ranks / rate
     forward = meter.sum_over_ranks(batch / rank.forward_seconds)
     communication = 0.0 if is_ours else None
-    if is_ours and ranks.size > 1:
-        all_reduce_seconds = all_reduce.time_gradients(config, ranks).seconds
-        communication = meter.sum_over_ranks(all_reduce_seconds) / ranks.size / seconds
+    if is_ours and ranks > 1:
+        all_reduce_seconds = all_reduce.time_gradients(config, meter.communicator).seconds
+        communication = meter.sum_over_ranks(all_reduce_seconds) / ranks / seconds
     loss = measured_steps.loss_after(rank, meter.open(None).batches, LOSS_STEPS)
-    mean_loss = meter.sum_over_ranks(loss) / ranks.size
+    mean_loss = meter.sum_over_ranks(loss) / ranks
     return Step(seconds, forward, communication, mean_loss, rate / watts if watts else None)
 
 

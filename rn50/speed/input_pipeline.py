@@ -109,7 +109,7 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
         return "the input pipeline"
     slowest = min(("read", "decode"), key=lambda stage: median[stage])
     where = {"read": "reading", "decode": "decoding"}[slowest]
-    # If neither stage is slow, the bottleneck is the rest of the pipeline, which is not measured alone.
+    # If neither stage is slow, the rest of the pipeline is, which is not measured alone.
     if median[slowest] > CLOSE * median["pipeline"]:
         where = "cropping, resizing and normalising"
     return f"the input pipeline, and in it {where}"
@@ -129,32 +129,34 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     ``as_rank``. All ranks call it at once."""
     meter = Meter(config, rank)
     stages = meter.stages()  # those that can run alone: "read" and "decode", or none
+    # The whole pipeline without training, and the two kinds of training.
     real = meter.open(config.input_pipeline)
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
-    shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
-    slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))  # seconds of a stage in a round
-    steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    # Divide a round into slots: a stage and the pipeline get one each, a kind of training gets several.
+    slots = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
+    slot = seconds / (rounds + 1) / (len(stages) + sum(slots.values()))  # seconds of a slot
+    steps = {name: meter.steps(source, slots[name] * slot) for name, source in inputs.items()}
     # The meter knows the time of the inputs from its method ``steps``; the time of the stages is added here.
     meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}  # images/s of each round
-    waits: list[Waiting] = []
+    waits: list[Waiting] = []  # of training on real data, in each round
     with counting("measuring input", meter.communicator.rank == 0) as progress:
-        for round_ in range(rounds + 1):  # round 0 is discarded
+        for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
                 if name in stages:
                     rate = meter.images_per_second(stages[name], slot)
                 else:
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
-                    if name == "real" and round_:
+                    if name == "real":
                         reader_cost = result.data_wait_seconds / steps[name]
                         batch_cost = result.seconds / steps[name]
                         waits.append(Waiting(reader_cost / batch_cost, reader_cost, batch_cost, rate))
-                if round_:
-                    measured[name].append(rate)
+                measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
-    images_per_second = {name: rates.of_rounds(values) for name, values in measured.items()}
-    compared = rates.compare(measured["real"], measured["synthetic"])
+    counted = {name: values[1:] for name, values in measured.items()}  # without round 0, which is discarded
+    images_per_second = {name: rates.of_rounds(values) for name, values in counted.items()}
+    compared = rates.compare(counted["real"], counted["synthetic"])
     return InputSpeed(
         system=config.run.system,
         device=config.run.device,
@@ -163,9 +165,9 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
         images_per_second=Stages(**images_per_second),
         real_of_synthetic=compared,
         # The rates of "pipeline", "synthetic" and "real": the input alone, the step alone, and both.
-        overlap=overlap.of_rounds(config.run.device, *(measured[name] for name in inputs)),
+        overlap=overlap.of_rounds(config.run.device, *(counted[name] for name in inputs)),
         # The median of each field.
-        waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
+        waiting=Waiting(*map(statistics.median, zip(*waits[1:], strict=True))),
         bottleneck=bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared),
     )
 

@@ -120,16 +120,18 @@ class Meter:
         return self.sum_over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, source: Input, seconds: float) -> int:
-        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
-        epoch. Some steps are timed to find out. Call it once for each input: it adds the time of a
-        measurement of the input to that of a round, which ``say_duration`` prints."""
+        """Return how many steps of an input ``train`` can time in about ``seconds``, at most the full batches
+        of an epoch. A few steps are timed to find out.
+
+        Call it once for each input: it also adds the time of this measurement to that of a round, from which
+        ``say_duration`` computes the time of all rounds.
+        """
         # Time a few steps. For this estimate, one step is lead-in enough if the steps train.
         trial_steps = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
-        result = self._run(source, lead_in, trial_steps)
-        self.step_seconds = result.seconds / trial_steps
-        # Besides the lead-in, a measurement discards the batches of the queue (``Batches.drain``) and lets it
-        # fill again afterwards: twice its depth.
+        self.step_seconds = self._run(source, lead_in, trial_steps).seconds / trial_steps
+        # Steps whose time a measurement takes without counting them: the lead-in; those of the batches in the
+        # queue, which are discarded first (``Batches.drain``); and as many in which the queue fills again.
         other_steps = self._lead_in(source.depth) + 2 * source.depth
         steps_in_time = round(seconds / self.step_seconds) - other_steps
         steps = self.broadcast(min(self._full_batches, max(LEAST_STEPS, steps_in_time)))

@@ -68,9 +68,9 @@ def problems(result: OwnResult) -> Iterator[str]:
         remedy = "the same rn50 run or ./run_experiments.sh again makes the others"
         yield f"{folder}: {len(result.logs)} of {rules.RUNS} runs; {remedy}"
     elif len(failed) > 1:
-        text = f"{len(failed)} runs did not reach the target ({', '.join(failed)}), and one may; make more"
-        counts = "the five consecutive ones with the median score count"
-        yield f"{folder}: {text}: of NEXP={rules.RUNS + 1} or above {counts}"
+        problem = f"{len(failed)} runs did not reach the target ({', '.join(failed)}), and one may"
+        rule = f"of NEXP={rules.RUNS + 1} or above the five consecutive ones with the median score count"
+        yield f"{folder}: {problem}; make more: {rule}"
     for finding in result.score.errors[:_MOST_REASONS]:
         where = finding.file if finding.line is None else f"{finding.file}: line {finding.line}"
         yield f"{where}: {finding.message}; {finding.remedy}"

@@ -106,8 +106,8 @@ class _Job:
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             fields = described(self.place.results)
-            # Fields of the system description that are numbers. They crash every checker that reads the
-            # description, and the finding of one checker is enough.
+            # Fields of the system description that are numbers crash every checker that reads it: Python
+            # expected a str. Of these checkers only one makes a finding.
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
             if not numbers or "expected str instance" not in str(crash):
                 remedy = "fix what it could not take; nothing was checked"
@@ -134,8 +134,7 @@ class _Job:
         lines = [line for line in printed.splitlines() if line.removeprefix("INFO - ").strip(" -")]
         last = lines[-1] if lines else "it wrote nothing"
         # A traceback and a failed exit status are a crash, whatever the last line says.
-        has_traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
-        crashed = has_traceback and status != 0
+        crashed = status != 0 and any(line.startswith("Traceback (most recent call last)") for line in lines)
         if _PASSED.fullmatch(last) and not crashed:
             return []
         if crashed or not _FAILED.fullmatch(last):
@@ -173,8 +172,8 @@ def check_tree(
     """Return every finding on one system in its tree. A finding that a checker reports under several rulesets
     is returned once, with all of them in its rule.
 
-    ``logs`` are those of the system, ``label`` is the label of its runs, and ``count`` is called at the end
-    of each checker.
+    ``logs`` are those of the system. ``label`` says why its runs are not of the benchmark; None: they are.
+    ``count`` is called at the end of each checker.
     """
     findings = _of_description(place, logs)  # our own rules come first, the official checkers below
     if label:
@@ -195,7 +194,7 @@ def check_tree(
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
                 official += [(job.ruleset, finding) for finding in reported]
                 count()
-    # Runs of several batch sizes crash some checkers; another finding names the sizes.
+    # Runs of several batch sizes crash some checkers. Drop these findings; another one names the sizes.
     if len({log.global_batch_size for log in logs}) > 1:
         official = [entry for entry in official if not entry[1].message.endswith(_MIXED_SIZES_CRASH)]
     rulesets_of: dict[Finding, list[str]] = {}  # finding -> rulesets under which it is made
@@ -260,8 +259,8 @@ def _explain_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
 
 
 def _explain_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    matches = ((re.match(reason, line), words) for line in lines for reason, words in _REFUSALS.items())
-    reasons = [match.expand(words) for match, words in matches if match]
+    matches = ((re.match(pattern, line), reason) for line in lines for pattern, reason in _REFUSALS.items())
+    reasons = [match.expand(reason) for match, reason in matches if match]
     message = f"{job.place.system} is refused: {'; '.join(reasons) or _ONLY_OTHERS_ERRORS}"
     remedy = f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is"
     yield job.finding(ERROR, message, f"{remedy} named here")
@@ -317,10 +316,11 @@ def _of_description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     except UserError as error:
         return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
     logged = next((log.division for log in logs if log.division), division)
-    problem, remedy = f"division is {division}, but the logs say {logged}", "write the same in both"
     if division not in ("closed", "open"):
         skipped = "the package checker then skips seeds and reference convergence without a word"
         problem, remedy = f"division is {division!r}: {skipped}", "write closed or open, in small letters"
-    elif division == logged:
+    elif division != logged:
+        problem, remedy = f"division is {division}, but the logs say {logged}", "write the same in both"
+    else:
         return []
     return [Finding(ERROR, place.description, None, rule, problem, remedy)]

@@ -85,8 +85,7 @@ def write_scripts(result: OwnResult, system: str, code: str, commit: str, folder
         # Name of each log in the package -> its name before.
         "runs": {f"result_{number}.txt": log.path.name for number, log in enumerate(result.logs)},
     }
-    metadata_file = folder / f"{system}_{code}.json"
-    files.write(metadata_file, json.dumps(metadata, indent=1, sort_keys=True) + "\n")
+    files.write(folder / f"{system}_{code}.json", json.dumps(metadata, indent=1, sort_keys=True) + "\n")
     label = f" ({result.score.label})" if result.score.label else ""
     config_file = f"config_{system}.sh"
     files.write(folder / config_file, configuration(saved, f"{system}{label}"))

@@ -89,12 +89,12 @@ class Counts:
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
         """Count images by their float32 logits (n, classes) and labels (n,)."""
-        labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
-        label_logits = logits[rows, labels][:, None]
-        # Rank of the label's logit among the logits of the image, from 0: the number of logits that are not
-        # lower, NaN included, without the label's own and without equal logits of higher classes.
-        not_before = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
-        rank = (~(logits < label_logits)).sum(axis=1) - not_before.sum(axis=1)
+        labels = labels.reshape(-1).astype(np.int64)
+        label_logits = logits[np.arange(len(labels)), labels][:, None]
+        # Rank of the label's logit among the logits of its image, from 0: the number of logits before it.
+        # Lower logits are behind it, and so are equal logits of higher classes; NaN is before it.
+        is_equal_behind = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
+        rank = (~(logits < label_logits) & ~is_equal_behind).sum(axis=1)
         # ``confidence`` is the highest probability of the softmax; 0 for logits with NaN. Probability 1 is in
         # the last bin.
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)

@@ -5,8 +5,8 @@ pass in two.
 
 mean is that of a channel over the batch, and scale is 1 / sqrt(variance + epsilon). The kernels see a tensor
 (N, C, H, W) as a matrix: a row for each of the N*H*W pixels, a column for each channel. ``tile.py`` divides
-the matrix into blocks of COLUMNS columns, and a block into tiles of ROWS rows. Some tiles of a block together
-are a part.
+the matrix into blocks of COLUMNS columns, and a block into tiles of ROWS rows. A part is a set of tiles of
+one block.
 
 The windows have stride 2 and padding 1. Pixel (h, w) of y is at position 3 (h - 2 i + 1) + (w - 2 j + 1),
 from 0 to 8, of window (i, j). The forward pass keeps one byte for each window and channel: the position of
@@ -53,7 +53,7 @@ def _image_and_pixel(row, height, width):
 def stem(
     x,
     out,
-    index,
+    maxima,
     mean,
     scale,
     gamma,
@@ -67,15 +67,16 @@ def stem(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write ``out`` of one tile, and to ``index`` the positions of the maxima. ``rows`` is the number of rows
-    of ``out``; ``height`` and ``width`` are those of ``x``."""
-    number, block = place(columns, COLUMNS)  # number of this program among those of its block of columns
+    """Write ``out`` of one tile, and the positions of the maxima to ``maxima``, which has the shape of
+    ``out``. ``rows`` is the number of rows of ``out``; ``height`` and ``width`` are those of ``x``."""
+    number, block = place(columns, COLUMNS)  # number of this program among the programs of its block
     column = columns_of(block, COLUMNS)
     row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)  # program 0 has the last tile
     image, i, j = _image_and_pixel(row, out_height, out_width)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
-    highest, argmax = tl.zeros((ROWS, COLUMNS), tl.float32), tl.full((ROWS, COLUMNS), NONE, tl.int32)
+    highest = tl.zeros((ROWS, COLUMNS), tl.float32)
+    argmax = tl.full((ROWS, COLUMNS), NONE, tl.int32)
     for position in tl.static_range(9):
         h, w = 2 * i - 1 + position // 3, 2 * j - 1 + position % 3
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
@@ -84,13 +85,13 @@ def stem(
         highest, argmax = tl.where(higher, y, highest), tl.where(higher, position, argmax)
     offsets, inside = _pixels(image, i, j, out_height, out_width, row < rows, column, columns)
     tl.store(out + offsets, highest.to(out.dtype.element_ty), mask=inside)
-    tl.store(index + offsets, argmax.to(tl.uint8), mask=inside)
+    tl.store(maxima + offsets, argmax.to(tl.uint8), mask=inside)
 
 
 @triton.jit
 def _gradient_from_windows(
     gradient,
-    index,
+    maxima,
     image,
     h,
     w,
@@ -102,15 +103,16 @@ def _gradient_from_windows(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return g of the pixels (h, w), shape (ROWS, COLUMNS), by a sum over the up to four windows that contain
-    a pixel: an even h lies in window i = h / 2 only, an odd h also in the window below it."""
+    """Return g of the pixels (h, w), shape (ROWS, COLUMNS): a sum over the windows that contain a pixel. An
+    even h lies in window i = h / 2 alone, an odd h in i = (h - 1) / 2 and i + 1; so does w. So there are four
+    windows at most."""
     g = tl.zeros((ROWS, COLUMNS), tl.float32)
     for window in tl.static_range(4):
         i, j = h // 2 + window // 2, w // 2 + window % 2
-        in_window = valid & (2 * i - 1 <= h) & (2 * j - 1 <= w)
+        in_window = valid & (2 * i - 1 <= h) & (2 * j - 1 <= w)  # pixel (h, w) is in window (i, j)
         offsets, inside = _pixels(image, i, j, out_height, out_width, in_window, column, columns)
         position = 3 * (h - 2 * i + 1) + w - 2 * j + 1
-        argmax = tl.load(index + offsets, mask=inside, other=NONE).to(tl.int32)
+        argmax = tl.load(maxima + offsets, mask=inside, other=NONE).to(tl.int32)
         g += tl.where(argmax == position[:, None], read(gradient, offsets, inside), 0.0)
     return g
 
@@ -118,7 +120,7 @@ def _gradient_from_windows(
 @triton.jit
 def stem_sums(
     gradient,
-    index,
+    maxima,
     x,
     sums,
     mean,
@@ -144,19 +146,19 @@ def stem_sums(
         image, h, w = _image_and_pixel(row, height, width)
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
         g = _gradient_from_windows(
-            gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
+            gradient, maxima, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
         )
         dbeta += g
         dgamma += g * (read(x, offsets, inside) - centre) * factor
-    slot, valid = part * columns + column, column < columns  # offsets in ``sums[0]``
-    tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
-    tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)
+    offset = part * columns + column  # in ``sums[0]``, which has parts * columns values
+    tl.store(sums + offset, tl.sum(dbeta, 0), mask=column < columns)
+    tl.store(sums + parts * columns + offset, tl.sum(dgamma, 0), mask=column < columns)
 
 
 @triton.jit
 def stem_input_gradient(
     gradient,
-    index,
+    maxima,
     x,
     out,
     mean,
@@ -180,7 +182,7 @@ def stem_input_gradient(
     image, h, w = _image_and_pixel(row, height, width)
     offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
     g = _gradient_from_windows(
-        gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
+        gradient, maxima, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
     )
     factor = read_columns(scale, column, columns)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor

@@ -68,9 +68,9 @@ def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
     """Return the list of the images in ``folder/train`` and ``folder/val``.
 
     ``folder/train`` has a folder for each class. ``folder/val`` has the same class folders, or is flat: all
-    images lie directly in it. The labels of a flat folder come from ``truth``, one of the lists that
-    ``validation_truth`` reads. If ``truth`` is None, the list is the official one or Kaggle's, if
-    ``validation_truth.find`` finds one, or else the class at the end of each file name.
+    images lie directly in it. The labels of a flat folder come from the list ``truth``, in one of the forms
+    that ``validation_truth`` reads. If ``truth`` is None, they come from the official list or Kaggle's, if
+    either is found, else from the class at the end of each file name.
 
     ``folder`` may also be the folder of Kaggle's archive, or ILSVRC/ inside it. Raises UserError for any
     other layout.
@@ -101,7 +101,7 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
             away = "*_boxes.txt and val_annotations.txt out of train/ and val/"
             remedy = f"move such images one folder up, {away}, and pack with --val-truth val_annotations.txt"
             raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
-    # A flat validation folder has no class folders to compare.
+    # Class folders that only one of the two sets has. A flat validation folder has none to compare.
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         without, having = (val, train) if missing in classes else (train, val)
         again = "Extract the archives again, or sort the validation images into class folders"
@@ -113,11 +113,12 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
         return [image for label, name in enumerate(classes) for image in _images(split, name, label)]
 
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
+    # The class of FIRST_IMAGE, a WordNet ID; ITS_CLASS if there is no such image.
     first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
-    label = next((classes[image.label] for image in first_images), ITS_CLASS)
-    # Asked only of the whole of ImageNet: 1,000 classes, and this one among them.
-    if label != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
-        problem = f"gives {FIRST_IMAGE} the class {label}, and ImageNet {ITS_CLASS}: another order of classes"
+    wnid = next((classes[image.label] for image in first_images), ITS_CLASS)
+    # Checked only for the whole of ImageNet: 1,000 classes, and ITS_CLASS among them.
+    if wnid != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {wnid}, and ImageNet {ITS_CLASS}: another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return ImageFolder(folder, classes, {"train": labelled(train), "val": val_images})
 

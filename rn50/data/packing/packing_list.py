@@ -122,6 +122,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     path = folder / PACK_RECORD
     record = read_json(path) or {}
     lists, source = record.setdefault("lists", {}), record.setdefault("source", "")
+    # ``lists`` maps the name of a list to its SHA-256.
     if not (isinstance(lists, dict) and set(lists) <= {CLASSES, *LISTS} and isinstance(source, str)):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
     return record

@@ -106,10 +106,11 @@ def _write(
     remedy = f"see rn50 verify {reader.path.parent}"
     for position in positions:
         header, image = reader.read(position)
-        # A flag of 2 or more is a number of labels, and an image with several has no one class.
-        # Without a list of classes, all whole numbers that a float32 label can hold are allowed.
+        # A flag of 2 or more is the number of labels, of which an unpacked image may have only one. Without a
+        # list of classes, the label may be any whole number below 2^24, up to which float32 has all of them.
         is_class = header.flag < 2 and header.is_in(len(classes) or 1 << 24)
-        if (image_fault := read_header(image).fault) or not is_class:
+        image_fault = read_header(image).fault
+        if image_fault or not is_class:
             labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"
             fault = f"is {image_fault}" if is_class else f"has {labels}, which is not a class"
             raise UserError(reader.path, f"record {position} {fault}", remedy)

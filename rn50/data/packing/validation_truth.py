@@ -62,18 +62,18 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     meanings = dict(_meanings(path, classes, source))
     vocabulary = {*name_of_word, *(word for labels in meanings.values() for word in labels)}
     lines = _lines(path, len(names), vocabulary)
-    # First find the columns. A list of one word a line has classes alone, in the order of the image names,
-    # which are sorted either as text or by the numbers in them.
-    words_per_line = {len(words) for _, words in lines}
-    columns: list[Columns] = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
-    if words_per_line != {1}:
-        # (column of the images, column of the classes). If the image comes first, more words may follow;
-        # else it is the last word of every line.
-        pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or words_per_line == {pair[0] + 1}]
-        columns = [_named_columns(lines, *pair, name_of_word) for pair in pairs]
+    # First find the columns.
+    has_classes_alone = all(len(words) == 1 for _, words in lines)
+    if has_classes_alone:
+        # The classes are in the order of the image names, sorted either as text or by the numbers in them.
+        by_number = sorted(names, key=natural)
+        columns: list[Columns] = [("", 0, names), (", images sorted by number", 0, by_number)]
+    else:
+        columns = list(_named_columns(lines, name_of_word))
+    if has_classes_alone and _BY_ID in meanings:
+        del meanings[_FROM_1]  # the numbers in the official list are IDs, not indices plus 1
     # Then collect the readings: combine the columns that name every image with the meanings that have a label
     # for every line.
-    is_official = words_per_line == {1} and _BY_ID in meanings
     readings: list[tuple[str, dict[str, int]]] = []  # name of the way, and file name -> label
     class_words: list[str] = []  # of the last columns that name every image; empty: no columns do
     for columns_name, column, images in columns:
@@ -84,14 +84,13 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
             ends = (" ".join(words[column:]) for _, words in lines)
             class_words = [end if end in vocabulary else re.sub(r"\.0*$", "", end.split()[0]) for end in ends]
             for meaning, labels in meanings.items():
-                # The numbers in the official list are IDs, not indices plus 1.
-                if labels.keys() >= set(class_words) and not (is_official and meaning == _FROM_1):
+                if labels.keys() >= set(class_words):
                     line_labels = [labels[word] for word in class_words]
                     readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
     # Finally choose a reading. Indices mean the sorted classes for certain only if they are counted from 0
     # and stand beside image names: others may count the classes in another order.
-    uncertain = (_FROM_1, _FROM_0) if words_per_line == {1} else (_FROM_1,)
-    if all(way.startswith(uncertain) for way, _ in readings):
+    uncertain_ways = (_FROM_1, _FROM_0) if has_classes_alone else (_FROM_1,)
+    if all(way.startswith(uncertain_ways) for way, _ in readings):  # also if there are no readings
         if not class_words:
             raise _no_image(path, lines, columns)
         raise _no_class(path, lines, class_words, meanings)
@@ -120,13 +119,16 @@ def _lines(path: Path, count: int, vocabulary: set[str]) -> Lines:
     return lines
 
 
-def _named_columns(lines: Lines, image_column: int, class_column: int, names: Mapping[str, str]) -> Columns:
-    """Return the columns of lines that name the image in ``image_column``. ``names`` maps file names, with
-    and without their suffix, to file names."""
-    # A line of one word names no image, because the word is a class.
-    paths = (Path(words[image_column] if image_column < len(words) > 1 else "") for _, words in lines)
-    images = [names.get(path.name) or names.get(path.stem, "") for path in paths]
-    return f", column {class_column + 1}", class_column, images
+def _named_columns(lines: Lines, names: Mapping[str, str]) -> Iterator[Columns]:
+    """Yield the columns that lines with image names may have. ``names`` maps file names, with and without
+    their suffix, to file names."""
+    for image_column, class_column in ((0, 1), (1, 0), (2, 1)):
+        # If the image comes first, more words may follow; else it is the last word of every line.
+        if image_column == 0 or all(len(words) == image_column + 1 for _, words in lines):
+            # A line of one word names no image, because the word is a class.
+            paths = (Path(words[image_column] if len(words) > 1 else "") for _, words in lines)
+            images = [names.get(path.name) or names.get(path.stem, "") for path in paths]
+            yield f", column {class_column + 1}", class_column, images
 
 
 def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tuple[str, dict[str, int]]]:
@@ -171,8 +173,8 @@ def _no_class(path: Path, lines: Lines, class_words: list[str], meanings: Meanin
     allowed = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
     for (number, _), word in zip(lines, class_words, strict=True):
         if word not in allowed:  # an ID is reported as the name of its class
-            word = class_of_id.get(word, word)
-            problem = f"line {number} names the class {word}, of which train/ has no folder"
+            shown = class_of_id.get(word, word)
+            problem = f"line {number} names the class {shown}, of which train/ has no folder"
             remedy = "extract its archive, or give the list that belongs to these classes"
             return UserError(path, problem, remedy)
     return UserError(path, "does not say for certain which class each image has", _SURE)

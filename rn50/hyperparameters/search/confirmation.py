@@ -119,10 +119,10 @@ def verdict(folder: pathlib.Path) -> Confirmation:
     """Return the outcome of the confirmation: the comparison of the finished runs of baseline and winner in
     the ``folder`` of a search."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
-    epochs, missed = dict[str, list[float]](), dict[str, int]()
+    epochs: dict[str, list[float]] = {}
     for who, result in scores.items():
         epochs[who] = [run.epochs for run in result.runs if run.converged and run.epochs is not None]
-        missed[who] = sum(not run.converged for run in result.runs)
+    missed = {who: sum(not run.converged for run in result.runs) for who, result in scores.items()}
     if not epochs[BASELINE] or not epochs[WINNER]:
         who = WINNER if epochs[BASELINE] else BASELINE
         sentence = f"It does not stand: no run of the {who} reached the target."

@@ -48,10 +48,10 @@ def why_stop(run: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Ev
     ``run`` are the evaluations of the run so far, ``best`` those of each run of the best point. ``limit`` is
     the value from which on the run rules out its own point.
 
-    A run is stopped at ``limit``. It is also stopped if its best accuracy is below the best accuracy that
-    every run of the best point had at half as many epochs, but not before ``PATIENCE_EPOCHS``, and not before
-    it is half as long as each of these runs. Half is a large margin: a median or percentile of all trials, as
-    other search methods use it, would stop every second or fourth run that is just as good.
+    A run is stopped at ``limit``. It is also stopped if every run of the best point had a higher accuracy
+    after half as many epochs, but not before ``PATIENCE_EPOCHS``, and not before it is half as long as each
+    of these runs. Half is a large margin: a median or percentile of all trials, as other search methods use
+    it, would stop every second or fourth run that is just as good.
     """
     if not run or epochs_to_target(run) is not None:
         return None
@@ -59,7 +59,7 @@ def why_stop(run: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Ev
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
     first_halves = ([evaluation for evaluation in other if evaluation.epoch <= last / 2] for other in best)
-    accuracies = list(map(best_accuracy, first_halves))
+    accuracies = list(map(best_accuracy, first_halves))  # of each run of the best point
     patience = max([PATIENCE_EPOCHS, *(other[-1].epoch / 2 for other in best if other)])
     if accuracies and last >= patience and best_accuracy(run) < min(accuracies):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"

@@ -121,8 +121,8 @@ class SearchOutcome:
         searched = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**writing.hyperparameters(searched.base.config), **subject.variables(winner)}
-        # Let a run be evaluated after the epoch that the slowest run needed. With an EVAL_OFFSET of n the
-        # first evaluation is after epoch n + 1.
+        # Evaluations are after epoch EVAL_OFFSET + 1, and from then on every EVAL_PERIOD epochs. Choose the
+        # offset, below the period, with which one of them is after the epoch that the slowest run needed.
         if epochs:
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
@@ -196,13 +196,13 @@ class SearchOutcome:
     def _commits(self) -> str:
         """Return in words the commit of most runs, and the runs with other commits. There may be several
         commits, because a search may take several calls."""
-        saved = ((name, sidecar.named(sidecar.read(log))) for name, log in self._logs())
-        # A run that was killed before it had begun has saved nothing.
-        runs = gathered((facts.get("commit", "unknown"), name) for name, facts in saved if facts)
-        if not runs:
+        saved = ((run, sidecar.named(sidecar.read(log))) for run, log in self._logs())
+        # Commit -> its runs. A run that was killed before it had begun has saved nothing.
+        runs_of = gathered((facts.get("commit", "unknown"), run) for run, facts in saved if facts)
+        if not runs_of:
             return "commit unknown"
-        most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
-        exceptions = [f"but {commit} in {', '.join(runs[commit])}" for commit in others]
+        most, *others = sorted(runs_of, key=lambda commit: len(runs_of[commit]), reverse=True)
+        exceptions = [f"but {commit} in {', '.join(runs_of[commit])}" for commit in others]
         return "; ".join([f"commit {most}", *exceptions])
 
     def _logs(self) -> Iterator[tuple[str, pathlib.Path]]:

@@ -28,7 +28,7 @@ _REMEDIES = {
 """Key whose record the checker refuses -> remedy."""
 
 
-Sentence = tuple[int | None, str, str]
+Explanation = tuple[int | None, str, str]
 """Line of the log or None, message and remedy of a finding."""
 Facts = tuple[int | None, dict[str, str]]
 """Line of the log or None, and the values of the placeholders of a sentence."""
@@ -82,25 +82,24 @@ pattern that matches counts."""
 def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
     """Yield the findings on one log, from the checker's verdicts under each ruleset. A fault that is found
     under several rulesets is one finding."""
-    # (severity, sentence) -> rulesets under which the checker says it
-    by_sentence: dict[tuple[str, Sentence], list[str]] = {}
+    rulesets_of: dict[tuple[str, Explanation], list[str]] = {}  # by severity and explanation
     for verdict in verdicts:
-        sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
+        explanations = list(filter(None, (_explanation(message, log) for message in verdict.messages)))
         # A refusal has to have a reason: one of the checker, of our parser, or the missed target.
-        if not verdict.ok and not sentences and not log.findings and log.reached:
+        if not verdict.ok and not explanations and not log.findings and log.reached:
             text = "the checker refuses the log and does not say why"
-            sentences.append((None, text, "run the checker by hand"))
-        for sentence in sentences:
-            is_warning = verdict.ok or sentence[1].endswith((_HARMLESS, _OTHER_TARGET))
-            by_sentence.setdefault((WARNING if is_warning else ERROR, sentence), []).append(verdict.ruleset)
-    for (severity, (line, message, remedy)), rulesets in by_sentence.items():
+            explanations.append((None, text, "run the checker by hand"))
+        for line, text, remedy in explanations:
+            severity = WARNING if verdict.ok or text.endswith((_HARMLESS, _OTHER_TARGET)) else ERROR
+            rulesets_of.setdefault((severity, (line, text, remedy)), []).append(verdict.ruleset)
+    for (severity, (line, message, remedy)), rulesets in rulesets_of.items():
         rule = f"{CHECKER} {', '.join(dict.fromkeys(rulesets))}"
         yield Finding(severity, log.path, line, rule, message, remedy)
 
 
-def _sentence(message: str, log: ResultLog) -> Sentence | None:
-    """Return the sentence that explains a message of the checker; None if our own rules report the fault."""
-    # Pattern for a message -> whether another finding has its fault.
+def _explanation(message: str, log: ResultLog) -> Explanation | None:
+    """Return the explanation of a message of the checker; None if another finding has its fault."""
+    # Pattern for a message -> True if another finding has its fault.
     reported_elsewhere = {
         r"Found parsing errors:|:::MLLOG |\^\^ ": True,  # details, which _UNREADABLE sums up
         _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
@@ -112,14 +111,14 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
         return None, _OTHER_TARGET, "a result of the benchmark has no TARGET of its own"
     match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
     sentence, remedy = _TABLE[match.re.pattern]
-    groups = match.groupdict()
-    line, facts = None, {"said": _short(message.removeprefix(CRASHED)), **groups}
-    # The group of the pattern tells which of the functions below finds the facts, and the line.
+    line = None
+    facts = {"said": _short(message.removeprefix(CRASHED)), **match.groupdict()}
+    # The group of the pattern tells which of the functions below finds further facts, and the line.
     for group, read in {"keys": _keys, "record": _record, "tensors": _tensors}.items():
-        if group in groups:
-            line, more = read(groups[group], log)
+        if group in facts:
+            line, more = read(facts[group], log)
             facts |= more
-    if "record" in groups:
+    if "record" in facts:
         # A remedy for the key comes before that of the table: the key of the check, else that of the record.
         remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
     return line, sentence.format(**facts), remedy.format(**facts)
@@ -127,7 +126,7 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
 
 def _keys(text: str, log: ResultLog) -> Facts:
     """Return the facts on the keys that the checker quotes in ``text``: the keys, and the logged values of
-    the first. The line is that of its second record."""
+    the first key. The line is that of the second record of this key."""
     keys = re.findall(r"'(.*?)'", text) or [text]
     events = log.by_key.get(keys[0], ())
     values = _short(", ".join(dict.fromkeys(json.dumps(event.value) for event in events)))

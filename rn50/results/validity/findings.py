@@ -49,7 +49,8 @@ def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
         kind = (finding.severity, finding.rule, re.sub(r"\d+", "#", finding.message), finding.remedy)
         kinds.setdefault(kind, {}).setdefault(finding.message, []).append(finding)
     for (severity, rule, _, remedy), by_message in kinds.items():
-        groups, more_what = list(by_message.values()), "more"  # a printed line for each group
+        groups = list(by_message.values())  # a printed line for each group
+        more_what = "more"
         if len(groups) > _MOST_OF_A_KIND:
             groups, more_what = [list(itertools.chain(*groups))], "more with other numbers"
         for first, *others in groups:

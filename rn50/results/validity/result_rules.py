@@ -31,14 +31,15 @@ from rn50.settings.fields import RUNS_OWN
 NOT_VALID = "NOT A VALID RESULT"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
+    # The log keys of each hyperparameter, one for each optimizer. Label smoothing has no log key: its
+    # ``row.end``, "label_smoothing", is the name under which ``_logged`` enters it.
     *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
     *("train_samples", "eval_samples", *rules.PARALLELISM),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
-"""Log keys whose values have to be equal in all runs of a result, beside those of ``_OPTIMIZER_KEY``.
-``row.keys`` has the log keys of a hyperparameter, one for each optimizer. Label smoothing has no log key: its
-``row.end``, "label_smoothing", is the name under which ``_logged`` enters it."""
+"""Log keys whose values have to be equal in all runs of a result, as those of ``_OPTIMIZER_KEY`` have to."""
 _OPTIMIZER_KEY = re.compile(r"(lars|sgd|opt)_.*")
+"""Pattern of the log keys of optimizers, such as lars_epsilon."""
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
 """Regular expression for the names of the packages that compute, whose versions may change a result."""
 MODEL_NAMES = ("host_processor_model_name", "accelerator_model_name")
@@ -118,13 +119,12 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
             run_findings.append(_missed(run.log, severity))
             # The one run of several that may miss the target may also lack its end.
             if missed == [run.log.path] and len(runs) > 1:
-                lenient = {log_rules.ENDS: WARNING}
+                lenient = {log_rules.ENDS: WARNING}  # rule -> severity in place of the usual one
                 run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
     label = next((run.label for run in runs if run.label), None)
-    excused = missed[0] if len(missed) == 1 else None
-    return Judgement(tuple(findings), label, tuple(chosen), excused=excused)
+    return Judgement(tuple(findings), label, tuple(chosen), excused=missed[0] if len(missed) == 1 else None)
 
 
 def _missed(log: ResultLog, severity: str) -> Finding:
@@ -221,11 +221,12 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     remedy = "make all of them with one, or leave out the others"
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    # If one run logged its decay in steps and another in epochs, compare the epochs of both.
-    if len({trained.decay_steps is None for trained in recipes}) > 1:
-        decay = HYPERPARAMETERS["decay_epochs"].end
-        for values, trained in zip(logged, recipes, strict=True):
-            values.update({key: trained.decay_epochs for key in values if key.endswith(decay)})
+    # If one run logged its decay in steps and another in epochs, compare the epochs of both. The key of the
+    # decay is the same in both units; ``decay_steps`` is None if a log has epochs.
+    if len({run_recipe.decay_steps is None for run_recipe in recipes}) > 1:
+        end = HYPERPARAMETERS["decay_epochs"].end
+        for values, run_recipe in zip(logged, recipes, strict=True):
+            values.update({key: run_recipe.decay_epochs for key in values if key.endswith(end)})
     keys_in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in keys_in_all} for values in logged]
     files = [run.log.path for run in runs]

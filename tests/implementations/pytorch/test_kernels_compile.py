@@ -21,7 +21,7 @@ from implementations.pytorch.kernels import block, gradients, moments, normalise
 
 HALF = {"x", "y", "shortcut", "gradient", "out", "first", "second", "g_out", "weight", "dx"}
 WHOLE = {"rows", "columns", "parts", "height", "width", "out_height", "out_width"}
-BYTES = {"mask", "index"}
+BYTES = {"mask", "maxima"}
 FLOAT = {"momentum", "eps"}
 
 
