@@ -118,6 +118,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib
 def verdict(folder: pathlib.Path) -> Confirmation:
     """Return the outcome of the confirmation: the comparison of the finished runs of baseline and winner in
     the ``folder`` of a search."""
+    # ``score`` returns a list, here of one element, because the runs of a side are in one folder.
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs: dict[str, list[float]] = {}
     for who, result in scores.items():
