@@ -70,7 +70,7 @@ def evaluate_weights(
         model_evaluation.evaluate_file(weights, config, report, as_json)
         return
     # The network has the sizes that FILE states, not those of CONFIG.
-    sizes = weights_file.read(weights).variables(config.data)
+    sizes = weights_file.read(weights, blur_pool=True).variables(config.data)
     config = config.replaced(**evaluation.ENVIRONMENT, **sizes, PRECISION=precision or "float32")
     preflight.check(config, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)

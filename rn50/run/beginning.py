@@ -72,7 +72,7 @@ def initial_weights(config: Config) -> Weights | None:
     file, data = config.run.initial_weights, config.data
     if file is None:
         return None
-    weights = weights_file.read(pathlib.Path(file))
+    weights = weights_file.read(pathlib.Path(file), config.hyperparameters.blur_pool)
     sizes = ("NUMCLASSES", weights.classes, data.classes), ("WIDTH", weights.width, data.width)
     for variable, saved, needed in sizes:
         if saved != needed:

@@ -30,7 +30,7 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
 
     Raises UserError unless every image of the validation set was counted.
     """
-    weights = weights_file.read(pathlib.Path(file))
+    weights = weights_file.read(pathlib.Path(file), config.hyperparameters.blur_pool)
     with opened(config) as rank:
         rank.warm_up(SEED)
         rank.assign(weights.arrays)

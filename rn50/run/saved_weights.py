@@ -73,5 +73,7 @@ def save(config: Config, rank: Rank, seed: int, to_save: WeightsToSave) -> None:
         "configuration": config.sha256,
         "certificate": certified.sha256 if certified else "none",
     }
+    if config.hyperparameters.blur_pool:
+        facts["blur_pool"] = 1
     weights = weights_file.Weights(to_save.arrays, {name: str(value) for name, value in facts.items()})
     weights_file.write(weights_file.path(pathlib.Path(str(config.run.result_file))), weights)

@@ -30,8 +30,8 @@ MODEL_SUFFIX, MODEL_BEGINS = ".onnx", b"\x08"
 """Ending of the name of an ONNX model, and its first byte, which in protobuf is the tag of its version."""
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Facts that ``read`` needs from the header -> the largest value that it accepts. They are values of the
-run's configuration. Further facts are for people: framework, precision, seed, epoch, accuracy, configuration,
-certificate."""
+run's configuration. A network with BlurPool also has the fact blur_pool, 1. Further facts are for people:
+framework, precision, seed, epoch, accuracy, configuration, certificate."""
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 _CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
@@ -69,14 +69,15 @@ class Weights(NamedTuple):
 
     def variables(self, data: Data) -> dict[str, str]:
         """Return the configuration variables WIDTH, IMAGE_SIZE and EVAL_RESIZE with the values of this
-        network, which replace those of a configuration.
+        network, which replace those of a configuration, and BLURPOOL if it has that, for the open division.
 
         Raises UserError if the network has another number of classes than the data set ``data``.
         """
         if self.classes != data.classes:
             problem = f"it tells {self.classes} classes apart, and the data set has NUMCLASSES={data.classes}"
             raise UserError(self.file or "weights", problem, "name the configuration of its data set")
-        return {name: self.facts[name.lower()] for name in ("WIDTH", "IMAGE_SIZE", "EVAL_RESIZE")}
+        blurred = {"BLURPOOL": "1", "SUBMISSION_DIVISION": "open"} if "blur_pool" in self.facts else {}
+        return blurred | {name: self.facts[name.lower()] for name in ("WIDTH", "IMAGE_SIZE", "EVAL_RESIZE")}
 
 
 def path(log: pathlib.Path) -> pathlib.Path:
@@ -110,12 +111,13 @@ def write(file: pathlib.Path, weights: Weights) -> None:
     files.write(file, content, files.NOTHING, "free the disk, or name another file")
 
 
-def read(file: pathlib.Path) -> Weights:
+def read(file: pathlib.Path, blur_pool: bool = False) -> Weights:
     """Read a file of weights that rn50 has written, or a foreign one, if an implementation knows the names of
     its tensors.
 
     Raises UserError if the file is neither, or if its tensors are not those of the network that its header
-    describes, or have impossible values.
+    describes, or have impossible values, or if the network has BlurPool and the caller does not compute that,
+    as ``blur_pool`` says.
     """
     with files.open_regular(file, _REMEDY if file.exists() else _made_by(file)) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
@@ -134,6 +136,9 @@ def read(file: pathlib.Path) -> Weights:
                     # Without the tensors that no evaluation reads: our network does not have them.
                     slices = {name: slices[name] for name in slices if not name.endswith(foreign.UNREAD)}
                 refuse_other_facts(file, facts)
+                if "blur_pool" in facts and not blur_pool:
+                    remedy = "rn50 evaluate computes it; else train with BLURPOOL=0"
+                    raise UserError(file, "its network has BlurPool, and an export has not", remedy)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
                 name_in_file = {name: prefix + foreign.name(name) if foreign else name for name in shapes}
                 expected = {name_in_file[name]: shape for name, shape in shapes.items()}

@@ -53,6 +53,16 @@ def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_pa
         "result_0.json", "result_0.safetensors", "result_0.txt"]
 
 
+def test_a_network_with_blur_pool_is_evaluated_and_not_exported(tiny_config, tmp_path):
+    config = with_changes(tiny_config, hyperparameters={"blur_pool": True})
+    toy.run(config, tmp_path, [500, 800], save_weights="1")
+    file = tmp_path / "result_0.safetensors"
+    with pytest.raises(UserError, match="its network has BlurPool, and an export has not; rn50 evaluate"):
+        weights_file.read(file)
+    variables = weights_file.read(file, blur_pool=True).variables(config.data)
+    assert variables["BLURPOOL"] == "1" and variables["SUBMISSION_DIVISION"] == "open"
+
+
 def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp_path):
     _, calls, _, _ = toy.run(tiny_config, tmp_path, [800])
     assert "weights" not in calls
