@@ -102,7 +102,7 @@ def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Exp
         return
     if epochs.value and rate.value and here.config.is_imagenet:
         ranks = here.config.ranks
-        # None, None: evaluations from epoch 3 on, at the interval of the rules.
+        # None, None: the first evaluation is after epoch 3, the next ones at the interval of the rules.
         evaluation_count = evaluations(epochs.value, None, None)
         # The least minutes come from the fewest epochs at the highest rate, the most minutes from the most
         # epochs at the lowest rate. The expected value stands in for an end that is not known.
