@@ -43,11 +43,30 @@ def test_our_files_are_one_screen_of_plain_lines(file):
 def test_our_imagenet_files_keep_the_official_rules(file):
     config = named.read(str(file), environ={})
     assert config.is_imagenet
-    assert show.findings(config) == []
+    if "OPEN" in file.name:
+        assert config.labels == (rules.OPEN,) and set(config.departures) == {
+            "BLURPOOL", "DECOUPLED_WD", "EMA_HALF_LIFE", "IMAGE_SIZES", "LABELSMOOTHING", "LOSS", "LR_DECAY",
+            "MOM", "WD"}
+    else:
+        assert show.findings(config) == []
+
+
+def test_the_open_recipe_scales_with_the_batch():
+    one, eight = config_of("H200_OPEN"), config_of("DGXH100_OPEN")
+    factor = eight.global_batch_size / one.global_batch_size
+    assert factor == 2
+    assert eight.hyperparameters == dataclasses.replace(
+        one.hyperparameters, batch_size=256, learning_rate=one.hyperparameters.learning_rate * factor,
+        ema_half_life=one.hyperparameters.ema_half_life / factor)
+    sizes = [one.image_size_of(epoch) for epoch in range(1, 28)]
+    assert sizes == [96] * 14 + [128] * 4 + [160] * 3 + [176] * 6
+    assert one.evaluation_epochs == [*range(3, 28, 3)]
 
 
 @pytest.mark.parametrize(
-    "name", ["H200", "DGXH100", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH", "DGXA100_PYTORCH"])
+    "name", [
+        "H200", "H200_OPEN", "DGXH100", "DGXH100_OPEN", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH",
+        "DGXA100_PYTORCH"])
 def test_pytorch_on_a_gpu_takes_its_fastest_step(name):
     assert config_of(name).run.step_mode == "fused"
 
