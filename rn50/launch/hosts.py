@@ -51,6 +51,7 @@ def _names(hosts: str, ranks_per_node: int) -> list[str]:
     may be left out."""
     names = []
     for entry in hosts.split(","):
+        # Group 1 is the name, group 2 the number of ranks, None if it is left out.
         host = re.fullmatch(r"\s*(\w[\w.-]*)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
             problem = f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks"

@@ -177,7 +177,8 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
 def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, is_ours: bool) -> Step:
     """Measure the parts of a step as one rank. ``rate`` is the images/s of all ranks together, and ``watts``
     the power of all machines while they trained at this rate; 0: it is not measured."""
-    batch, ranks = config.hyperparameters.batch_size, meter.communicator.size
+    batch = config.hyperparameters.batch_size
+    ranks = meter.communicator.size
     seconds = batch * ranks / rate
     forward = meter.sum_over_ranks(batch / rank.forward_seconds)
     communication = 0.0 if is_ours else None

@@ -134,17 +134,17 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     # Divide a round into slots: a stage and the pipeline get one each, a kind of training gets several.
     slots = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
-    slot = seconds / (rounds + 1) / (len(stages) + sum(slots.values()))  # seconds of a slot
-    steps = {name: meter.steps(source, slots[name] * slot) for name, source in inputs.items()}
+    slot_seconds = seconds / (rounds + 1) / (len(stages) + sum(slots.values()))
+    steps = {name: meter.steps(source, slots[name] * slot_seconds) for name, source in inputs.items()}
     # The meter knows the time of the inputs from its method ``steps``; the time of the stages is added here.
-    meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot)
+    meter.say_duration(rounds + 1, (rounds + 1) * len(stages) * slot_seconds)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}  # images/s of each round
     waits: list[Waiting] = []  # of training on real data, in each round
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
                 if name in stages:
-                    rate = meter.images_per_second(stages[name], slot)
+                    rate = meter.images_per_second(stages[name], slot_seconds)
                 else:
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds

@@ -106,8 +106,8 @@ class _Job:
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             fields = described(self.place.results)
-            # Fields of the system description that are numbers crash every checker that reads it: Python
-            # expected a str. Of these checkers only one makes a finding.
+            # A number in the system description crashes every checker that reads the description, with this
+            # message of Python. The finding of one of them is enough.
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
             if not numbers or "expected str instance" not in str(crash):
                 remedy = "fix what it could not take; nothing was checked"

@@ -45,8 +45,8 @@ def why_stop(run: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Ev
     """Return why a run can no longer beat the best point of the search; None: it may, or has reached the
     target.
 
-    ``run`` are the evaluations of the run so far, ``best`` those of each run of the best point. ``limit`` is
-    the value from which on the run rules out its own point.
+    ``run`` are the evaluations of the run so far, ``best`` those of each run of the best point. A run whose
+    value is ``limit`` or more rules out its own point.
 
     A run is stopped at ``limit``. It is also stopped if every run of the best point had a higher accuracy
     after half as many epochs, but not before ``PATIENCE_EPOCHS``, and not before it is half as long as each

@@ -119,8 +119,9 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
             run_findings.append(_missed(run.log, severity))
             # The one run of several that may miss the target may also lack its end.
             if missed == [run.log.path] and len(runs) > 1:
-                lenient = {log_rules.ENDS: WARNING}  # rule -> severity in place of the usual one
-                run_findings = [replace(f, severity=lenient.get(f.rule, f.severity)) for f in run_findings]
+                for i, fault in enumerate(run_findings):
+                    if fault.rule == log_rules.ENDS:
+                        run_findings[i] = replace(fault, severity=WARNING)
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
     label = next((run.label for run in runs if run.label), None)
