@@ -17,7 +17,7 @@ from tests.support import documented, image_tree
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
 OTHERS = {
-    *("rate", "comparison", "borrow --suggest", "plan --curve"),
+    *("rate", "comparison", "borrow --suggest", "plan --curve", "plan --open"),
     *("rcp --passes", "run --against", "score --against")}
 """Types, and what a verb prints with an option."""
 

@@ -291,8 +291,7 @@ class ResNet50(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, self._precision, enabled=self._precision != torch.float32):
-            x = self.features(x)
-        return x.float()
+            return self.features(x).float()
 
 
 def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generator) -> None:

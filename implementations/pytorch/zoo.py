@@ -65,8 +65,7 @@ class ZooNetwork(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, self._precision, enabled=self._precision != torch.float32):
-            x = self.network(x)
-        return x.float()
+            return self.network(x).float()
 
 
 class ZooEngine(PytorchEngine):

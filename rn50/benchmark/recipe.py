@@ -136,9 +136,7 @@ class Recipe:
         "gradient accumulation", "gradient_accumulation_steps"
     )
     image_sizes: str | None = _default_only("image sizes", None, "the rules fix one size for all epochs")
-    lr_decay: str | None = _default_only(
-        "form of the decay", "polynomial", "the rules fix a polynomial decay"
-    )
+    lr_decay: str | None = _default_only("form of the decay", "polynomial", "the rules fix polynomial decay")
     decoupled_weight_decay: bool | None = _default_only(
         "decoupled weight decay", False, "the rules fix the equations of the optimizer"
     )

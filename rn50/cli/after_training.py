@@ -19,9 +19,7 @@ verb = group.main.under("Results and weights")
 cleaned_up = group.main.under("Results and weights", group.CleanedUpVerb)
 
 _output = group.output("The file to write.", required=True)
-_tolerance = option(
-    "--tolerance", "Percentage points of top-1 that may be lost.", default=1.0, type=Number(0, 100)
-)
+_tolerance = option("--tolerance", "Points of top-1 (%) that may be lost.", default=1.0, type=Number(0, 100))
 
 
 @verb(
@@ -209,12 +207,7 @@ def _engines() -> tuple[str, ...]:
     type=Number(0.001, 1_000_000),
 )
 @option("--cores", "Cores to use. [default: all]", type=Whole(1, 100_000))
-@option(
-    "--seconds",
-    "How long a model is measured on an engine at a batch size.",
-    default=5.0,
-    type=Number(0.01, LONGEST_S),
-)
+@option("--seconds", "How long a measurement takes.", default=5.0, type=Number(0.01, LONGEST_S))
 @rounds
 @option("--picture", "Write latency and throughput as an SVG picture.", type=PATH)
 @group.as_json("rn50.deploy.outcomes.InferenceReport")

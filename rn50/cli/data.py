@@ -53,11 +53,7 @@ def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) ->
     type=PATH,
 )
 @option("--short-side", "Reduce larger images to so many pixels of the shorter side.", type=Whole(32, 1024))
-@option(
-    "--workers",
-    "Processes; more than cores help where storage answers slowly [default: cores].",
-    type=Whole(1, MOST_WORKERS),
-)
+@option("--workers", "Processes; more for slow storage [default: cores].", type=Whole(1, MOST_WORKERS))
 @group.as_json("rn50.data.packing.packing_list.Packed")
 def pack(source: Path, folder: Path, val_truth: Path | None, as_json: bool, **options: Any) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.

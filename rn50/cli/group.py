@@ -100,12 +100,7 @@ class Verbs(click.Group):
         """Heading of the help -> its verbs."""
 
     def verb(
-        self,
-        name: str,
-        summary: str,
-        example: str | None = None,
-        heading: str = "",
-        cls: type[click.Command] = _Verb,
+        self, name: str, summary: str, example: str | None = None, heading: str = "", cls: type = _Verb
     ) -> Callable[[Callable[..., Any]], Any]:
         """Return a decorator that makes a function a verb of this group. The help lists it under ``heading``
         with ``summary``; the help of the verb itself ends with ``example``."""
@@ -329,9 +324,7 @@ def as_json(record: str, **with_option: str) -> Any:
     return flag("--json", "Print JSON.", "as_json", cls=_Json, records={"": record, **with_option})
 
 
-def complete_configurations(
-    context: click.Context, argument: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def complete_configurations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return completions of the name of a configuration, or of a path if no name begins so."""
     names = [CompletionItem(system) for system in systems() if system.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]

@@ -1,8 +1,8 @@
 """Verbs on hyperparameters: predict epochs and minutes, borrow proven ones, search better ones."""
 
 import dataclasses
-import pathlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,11 +12,12 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.group import PATH, flag, option
-from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
+from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, RatesBySize, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Hyperparameters")
+_PLAN = "rn50.hyperparameters.plan"
 
 
 def _global_batch_size(help_: str) -> Any:
@@ -29,35 +30,36 @@ def _global_batch_size(help_: str) -> Any:
     "Predict minutes and epochs of a system",
     "rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB",
 )
-@option(
-    "--accelerators", "How many, in all nodes [default: the curve from 1 to 4,096].", type=Whole(1, 1_000_000)
-)
+@click.argument("name", metavar="[CONFIG]", required=False, shell_complete=group.complete_configurations)
+@flag("--open", "Plan the open recipe: that of CONFIG, else of DGXH100_OPEN.", "is_open")
+@option("--accelerators", "How many, in all nodes [default: the curve to 4,096].", type=Whole(1, 1_000_000))
 @_global_batch_size("[default: the one that takes the fewest minutes]")
-@option(
-    "--accelerator", "Its name, or a part of it [default: that of most published results].", metavar="NAME"
-)
+@option("--accelerator", "Its name, or a part of it [default: the most published one].", metavar="NAME")
 @option(
     "--images-per-second",
-    "What you measured while training: of each accelerator, with so many of them at that batch size.",
-    type=Number(0.001, 1e9),
+    "Of each accelerator, measured while training with so many of them at that batch size; of the open "
+    "recipe by size of the images, and of the input alone: 224:9424,160:16873,input:22720.",
+    "rates",
+    type=RatesBySize(0.001, 1e9),
+    metavar="RATE|SIZE:RATE,...",
 )
 @flag("--curve", "The curve from 1 to 4,096 accelerators, each at its best batch size.")
 @option(
-    "--plot",
-    "Draw that curve: .png, .svg or .pdf.",
-    type=click.Path(path_type=pathlib.Path, dir_okay=False),
-    metavar="FILE",
+    "--plot", "Curve as .png, .svg or .pdf.", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"
 )
 @group.as_json(
-    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.ScaleOut"}
+    f"{_PLAN}.planner.Plan",
+    **{"--curve": f"{_PLAN}.display.ScaleOut", "--open": f"{_PLAN}.open_recipe.OpenPlan"},
 )
 def plan(
+    name: str | None,
+    is_open: bool,
     accelerators: int | None,
     global_batch_size: int | None,
     accelerator: str | None,
-    images_per_second: float | None,
+    rates: float | dict[str, float] | None,
     curve: bool,
-    plot: pathlib.Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS,
@@ -66,23 +68,36 @@ def plan(
     Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured
     by you; evaluations and start-up are added. docs/measurements.md says how far off it was on published
     results that were left out. Also says which published hyperparameters to borrow.
+
+    Of CONFIG, a configuration of the open recipe, or with --open: minutes from the sizes of its images by
+    epoch and your images/s of each size.
     """
-    from rn50.hyperparameters.plan import display, planner
+    from rn50.hyperparameters.plan import display, open_recipe, planner
+    from rn50.settings import named
+
+    if name or is_open:
+        if global_batch_size or curve or plot:
+            raise UserError("--global-batch-size, --curve, --plot", "not of an open plan", "leave them out")
+        opened = open_recipe.plan(named.read(name or open_recipe.RECIPE), rates, accelerators)
+        print_json(opened) if as_json else open_recipe.show(opened, accelerator, Terminal())
+        return
+    if isinstance(rates, dict):
+        raise UserError("--images-per-second", "sizes are of the open recipe", "give --open, or RATE alone")
 
     if global_batch_size and not accelerators:
         raise UserError("--global-batch-size without --accelerators", "give both, or neither for the curve")
-    predictor, name = planner.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
-    plans = predictor.curve(name) if curve or plot or not accelerators else []
+    predictor, chip = planner.planner_for(accelerator, rates, accelerators, global_batch_size)
+    plans = predictor.curve(chip) if curve or plot or not accelerators else []
     if plot:
         display.draw_curve(plans, predictor.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
+        print_json(display.ScaleOut(chip, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
-        prediction = predictor.plan(name, accelerators, global_batch_size)
+        prediction = predictor.plan(chip, accelerators, global_batch_size)
     else:
-        prediction = predictor.best(name, accelerators)
+        prediction = predictor.best(chip, accelerators)
     print_json(prediction) if as_json else display.print_plan(prediction, Terminal())
 
 
@@ -103,9 +118,7 @@ def sources(context: click.Context, argument: click.Parameter, incomplete: str) 
 @click.argument("source", required=False, shell_complete=sources)
 @group.config
 @_global_batch_size("Another global batch size than the source's; nothing else changes with it.")
-@option(
-    "--only", "Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.", metavar="NAMES"
-)
+@option("--only", "Take only these variables, like LR,WARMUP_EPOCHS; the header says so.", metavar="NAMES")
 @flag("--partial", "Take what the source has where it lacks a value; the header labels the mix.")
 @group.output("Write the configuration there; by default it is shown what would change.")
 @flag("--force", "Replace a file that exists.")
@@ -122,7 +135,7 @@ def borrow(
     global_batch_size: int | None,
     only: str | None,
     partial: bool,
-    output: pathlib.Path | None,
+    output: Path | None,
     force: bool,
     suggest: bool,
     optimizer: str,
@@ -169,33 +182,22 @@ def borrow(
 )
 @group.config
 @group.output("Folder of the search, its trials and its report.", "folder", required=True)
-@option(
-    "--workers", "Runs at a time, each on its share of the cores.", default=1, type=Whole(1, MOST_WORKERS)
-)
+@option("--workers", "Runs at a time, each on a share of the cores.", default=1, type=Whole(1, MOST_WORKERS))
 @option("--trials", "Search with so many runs at most.", type=Whole(1, 100_000))
 @option(
     "--minutes",
     "Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.",
     type=Number(0.0001, 10_000),
 )
-@option(
-    "--repeats",
-    "Runs, each with its seed, that a point needs to take the place of the best one.",
-    default=3,
-    type=Whole(1, 1_000),
-)
-@option(
-    "--seeds-to-confirm", "Runs of the winner, and of the baseline.", default=rules.RUNS, type=Whole(2, 1_000)
-)
-@option(
-    "--confirm-data", "Other data to confirm on than those that were searched on.", type=PATH, metavar="DIR"
-)
+@option("--repeats", "Runs that a point needs to become the best.", default=3, type=Whole(1, 1_000))
+@option("--seeds-to-confirm", "Runs of winner and of baseline.", default=rules.RUNS, type=Whole(2, 1_000))
+@option("--confirm-data", "Data to confirm on, other than those searched on.", type=PATH, metavar="DIR")
 @group.as_json("rn50.hyperparameters.search.report.SearchOutcome")
 def search(
     name: str | None,
-    folder: pathlib.Path,
+    folder: Path,
     workers: int,
-    confirm_data: pathlib.Path | None,
+    confirm_data: Path | None,
     as_json: bool,
     **limits: Any,  # trials, minutes, repeats, seeds_to_confirm: fields of ``Options``
 ) -> None:

@@ -45,6 +45,19 @@ class Number(_Range, click.FloatRange):
     read = staticmethod(number)
 
 
+class RatesBySize(Number):
+    """A number of images/s, or one for each size of the images: 224:9424,160:16873,input:22720. The value of
+    the latter is a dictionary of size, as text, to number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if ":" not in value:
+            return super().convert(value, param, ctx)
+        pairs = [entry.rpartition(":")[::2] for entry in value.replace(" ", "").split(",")]
+        for size in {size for size, _ in pairs} - {"input"}:
+            Whole(1, 8_192).convert(size, param, ctx)
+        return {size: Number.convert(self, rate, param, ctx) for size, rate in pairs}
+
+
 class Percent(Number):
     """A number of per cent from the first to the second limit, with or without % behind it. Its value is a
     fraction: "3%" and "3" are 0.03."""

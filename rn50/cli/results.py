@@ -1,9 +1,9 @@
 """Verbs on results of runs: repeat, score, check, compare, report and submit them."""
 
-import pathlib
 import shlex
 import sys
 import tempfile
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -30,11 +30,7 @@ def _complete(context: click.Context, argument: click.Parameter, incomplete: str
     return names or [CompletionItem(incomplete, type="file")]
 
 
-@verb(
-    "reproduce",
-    "Repeat a result: the same, or why not",
-    "rn50 reproduce v1.0/Inspur/nf5688m6_mxnet --dry-run",
-)
+@verb("reproduce", "Repeat a result: same, or why not", "rn50 reproduce v1.0/Inspur/nf5688m6_mxnet --dry-run")
 @click.argument("source", shell_complete=_complete)
 @option(
     "--on",
@@ -43,22 +39,13 @@ def _complete(context: click.Context, argument: click.Parameter, incomplete: str
     metavar="CONFIG",
 )
 @group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
-@option(
-    "--margin", "How far apart two means may be and count as equal.", default="3%", type=Percent(0.0001, 100)
-)
+@option("--margin", "How far apart means count as equal.", default="3%", type=Percent(0.0001, 100))
 @option("--runs", "Runs to make.", default=rules.RUNS, type=Whole(2, 1_000))
 @flag("--dry-run", "Only say what to expect, and what keeps this machine from it.")
 @flag("--anyway", "Make the runs although the measurement is slower than expected.")
 @group.as_json("rn50.reproduction.reproduction.Reproduction")
 def reproduce(
-    source: str,
-    base_name: str | None,
-    folder: pathlib.Path,
-    margin: float,
-    runs: int,
-    dry_run: bool,
-    anyway: bool,
-    as_json: bool,
+    source: str, base_name: str | None, folder: Path, margin: float, runs: int, as_json: bool, **flags: bool
 ) -> None:
     """Repeat the result SOURCE on this machine, and say whether it is the same.
 
@@ -76,10 +63,10 @@ def reproduce(
 
     base = document.find(base_name) if base_name else None
     console = Terminal(stderr=as_json)  # stdout is for the JSON alone
-    if dry_run:
+    if flags["dry_run"]:
         # ``plan`` writes the configuration that it examines; of a dry run none stays.
         with tempfile.TemporaryDirectory() as temporary:
-            outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
+            outcome = reproduction.plan(source, base, Path(temporary), runs, margin)
         rows = (*display.planned(outcome), *display.found(outcome))
         print_json(outcome) if as_json else print_rows(rows, console)
         return
@@ -89,7 +76,7 @@ def reproduce(
     with files.only_process(folder, "reproducing a result"):
         console.print("timing training, for about a minute" + " ..." * console.live)
         outcome = reproduction.measured(outcome, folder)
-        if outcome.verdict != reproduction.STOPPED or anyway:
+        if outcome.verdict != reproduction.STOPPED or flags["anyway"]:
             outcome = reproduction.run(outcome, folder, runs, as_json)
     print_json(outcome) if as_json else print_rows(display.found(outcome), console)
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)
@@ -106,11 +93,7 @@ def reproduce(
 @flag("--csv", "Print CSV, a row a run.", "as_csv")
 @option("--against", "CSV of published scores: say what differs from the logs.", "table", type=PATH)
 def score_results(
-    paths: tuple[pathlib.Path, ...],
-    ruleset: str | None,
-    as_json: bool,
-    as_csv: bool,
-    table: pathlib.Path | None,
+    paths: tuple[Path, ...], ruleset: str | None, as_json: bool, as_csv: bool, table: Path | None
 ) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
@@ -157,9 +140,7 @@ def score_results(
     type=click.Choice(("text", "github", "sarif")),
     default="text",
 )
-def check_results(
-    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool, form: str
-) -> None:
+def check_results(paths: tuple[Path, ...], rulesets: tuple[str, ...], as_json: bool, form: str) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
@@ -182,7 +163,7 @@ def check_results(
 @verb("audit", "Ask of a result whether it was selected", "rn50 audit results/DEMO_CPU")
 @group.paths
 @group.as_json("rn50.audit.audit.Report")
-def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
+def audit_results(paths: tuple[Path, ...], as_json: bool) -> None:
     """Look in a result, a submitter's folder or a whole round for runs that were selected, copied or edited.
 
     Every test is printed with what it found, its p-value or a bound of it, and q, that p adjusted for all
@@ -212,7 +193,7 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 @group.paths
 @option("--passes", "Result of five runs: does it pass, and would another five?", "result", type=PATH)
 @group.as_json("rn50.results.own_points.Point", **{"--passes": "rn50.results.own_points.Passing"})
-def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_json: bool) -> None:
+def own_points(paths: tuple[Path, ...], result: Path | None, as_json: bool) -> None:
     """Make reference convergence points of ten runs or more: mean and deviation of their epochs, the bound
     that a result must keep, how likely five runs pass, and whether the official checker prunes the point.
 
@@ -235,13 +216,9 @@ def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")
 @group.paths
 @group.rulesets()
-@group.output(
-    "Where to write it; by default report.html in the folder of the result, or here if they are several."
-)
+@group.output("Where to write it; by default report.html in the folder of a single result, else here.")
 @group.as_json("rn50.results.report.report.Page")
-def report_results(
-    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None, as_json: bool
-) -> None:
+def report(paths: tuple[Path, ...], rulesets: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
@@ -257,7 +234,7 @@ def report_results(
 @click.argument("paths", nargs=-1, type=PATH)
 @group.output("Where to write it.", default="atlas.html")
 @group.as_json("rn50.hyperparameters.atlas.atlas.Page")
-def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_json: bool) -> None:
+def atlas_of_results(paths: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Write all published results on one offline HTML page, and your own, in PATHS, beside them.
 
     What is not of the benchmark, like the demo, stands apart.
@@ -272,7 +249,7 @@ def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_j
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
 @click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=_complete)
 @group.as_json("rn50.results.compare.Comparisons")
-def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
+def compare_results(paths: tuple[Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
     show a difference.
 
@@ -288,9 +265,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 
 @verb("package", "Make the tree of a submission", "rn50 package results/MINE -o submission")
 @group.paths
-@group.output(
-    "Folder of the submission; what it holds of other systems stays as it is.", "folder", required=True
-)
+@group.output("Folder of the submission; what it holds of other systems stays.", "folder", required=True)
 @option(
     "--system-file",
     "YAML or JSON file of what no machine reports, as in  cooling: air-cooled  [default: system.yaml "
@@ -301,11 +276,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 @group.rulesets("of --output names, as in training_results_v2.1")
 @group.as_json("rn50.submission.package.Packaging")
 def package_results(
-    paths: tuple[pathlib.Path, ...],
-    folder: pathlib.Path,
-    details: pathlib.Path | None,
-    rulesets: tuple[str, ...],
-    as_json: bool,
+    paths: tuple[Path, ...], folder: Path, details: Path | None, rulesets: tuple[str, ...], as_json: bool
 ) -> None:
     """Make the tree of a submission out of folders that rn50 run made: results, descriptions of the systems,
     code and scripts.

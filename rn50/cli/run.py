@@ -77,7 +77,7 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
 @group.output("[default: configs/config_NAME.sh]")
 @option(
     "--framework",
-    "[default: one that can use this machine: an installed one, else what suits its GPUs best]",
+    "[default: an installed one that can use this machine, else what suits its GPUs]",
     metavar="NAME",
 )
 @option("--for", 'Of GPUs that are not here, as "4 x 24GB 8.9".', "planned", metavar="GPUS")
@@ -126,9 +126,7 @@ def config_new(
     flag_value="last",
     type=click.Choice(["0", "last", "best"]),
 )
-@flag(
-    "--resume", "Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1."
-)
+@flag("--resume", "Go on from the last checkpoint (CHECKPOINT_EPOCHS) of an interrupted run: RESUME=1.")
 @option(
     "--tensorboard",
     "Write loss, images/s, learning rate and top-1 there, a folder a run, for tensorboard --logdir DIR. "

@@ -3,10 +3,10 @@
 import importlib
 import inspect
 import json
-import pathlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -124,17 +124,12 @@ def listed(
 @group.config_with_values
 @group.against
 @listed(
-    "--frameworks",
-    possible=frameworks.names(),
-    help="Several with commas, as all lists below. [default: FRAMEWORK]",
+    "--frameworks", possible=frameworks.names(), help="Several with commas, as below. [default: FRAMEWORK]"
 )
-@option(
-    "--models",
-    "Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.",
-    default="ours",
-)
+@option("--models", "Ours, and models of the framework's zoo, on synthetic data.", default="ours")
 @listed("--precisions", possible=("auto", "float32", "float16", "bfloat16"), help="[default: PRECISION]")
 @listed("--batch-sizes", help="Images a step of a rank. [default: BATCHSIZE]")
+@listed("--image-sizes", help="Sides of our images, in pixels. [default: IMAGE_SIZES, else IMAGE_SIZE]")
 @listed("--ranks", help="Numbers of ranks on a machine, one per GPU. [default: DGXNGPU]")
 @listed("--nodes", help="Numbers of machines, the first of HOSTS. [default: DGXNNODES]")
 @listed(
@@ -152,20 +147,19 @@ def bench_throughput(
     name: str | None,
     values: tuple[str, ...],
     against: tuple[str, ...],
-    frameworks: tuple[str, ...] | None,
     models: str,
-    precisions: tuple[str, ...] | None,
-    batch_sizes: tuple[int, ...] | None,
+    image_sizes: tuple[int, ...] | None,
     ranks: tuple[int, ...] | None,
     nodes: tuple[int, ...] | None,
     kinds: tuple[str, ...],
     seconds: float,
     rounds: int,
-    folder: pathlib.Path,
+    folder: Path,
     as_json: bool,
+    **lists: tuple[Any, ...] | None,  # frameworks, precisions, batch_sizes
 ) -> None:
-    """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on
-    real data.
+    """Measure images/s of training by framework, model, precision, batch size, image size and ranks, on
+    synthetic and on real data.
 
     Beside its images/s a cell has the loss after 20 steps: a precision that drifts from float32 is fast for
     nothing.
@@ -195,15 +189,20 @@ def bench_throughput(
     for setting, config in (settings or {None: base}).items():
         run = config.run
         machines = hosts.first_of(config, nodes or (run.nodes,))  # for each number of machines their names
-        nets = networks.networks(frameworks or (run.framework,), [word.strip() for word in models.split(",")])
+        of_epochs = config.image_sizes if config.hyperparameters.image_sizes else (None,)
+        names = [word.strip() for word in models.split(",")]
+        nets = networks.networks(lists["frameworks"] or (run.framework,), names, image_sizes or of_epochs)
         rank_counts = ranks or (run.ranks_per_node,)
-        sizes = batch_sizes or (config.hyperparameters.batch_size,)
-        combinations = throughput.matrix(nets, precisions or (run.precision,), sizes, rank_counts, machines)
+        sizes = lists["batch_sizes"] or (config.hyperparameters.batch_size,)
+        precisions = lists["precisions"] or (run.precision,)
+        combinations = throughput.matrix(nets, precisions, sizes, rank_counts, machines)
         throughput.check(combinations, kinds, config)
         # A combination is a cell of the matrix. Only cells on real data need the data set.
         if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
             preflight.check(config)
         matrices.append([combination._replace(setting=setting) for combination in combinations])
+    if len({tuple(combination.image_size for combination in cells) for cells in matrices}) > 1:
+        raise UserError("--against", "the two train with images of different sizes", "give --image-sizes")
     # The two cells that differ only in their setting follow each other.
     cells = [combination for pair in zip(*matrices, strict=True) for combination in pair]
     command = shlex.join(["rn50", *sys.argv[1:]])
@@ -226,9 +225,7 @@ def bench_throughput(
 @_seconds(20.0, "About how long to take.")
 @rounds
 @group.as_json("rn50.speed.storage.StorageSpeed")
-def bench_storage(
-    folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
-) -> None:
+def bench_storage(folder: Path, other: Path | None, seconds: float, rounds: int, as_json: bool) -> None:
     """Measure how fast train.rec of DIR is read, sequentially and shuffled, cold and warm; with DIR2, beside
     another copy of it.
 
@@ -254,9 +251,7 @@ def tune() -> None:
 @flag("--force", "Replace a file that exists.")
 @_seconds(600.0, "About how long to take, after the start; at least 15 measurements of 3 steps.")
 @group.as_json("rn50.speed.tuned_config.Tuned")
-def tune_input(
-    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_json: bool
-) -> None:
+def tune_input(name: str | None, output: Path | None, force: bool, seconds: float, as_json: bool) -> None:
     """Search settings of the input pipeline with which CONFIG trains faster on real data, those at DATADIR.
 
     It tries the settings that take effect there: fused or separate decoding, threads, hardware decoder,
@@ -293,8 +288,8 @@ def profile_training(
     seconds: float,
     rounds: int,
     steps: int,
-    folder: pathlib.Path,
-    baseline: pathlib.Path | None,
+    folder: Path,
+    baseline: Path | None,
     as_json: bool,
 ) -> None:
     """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an

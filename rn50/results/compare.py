@@ -305,9 +305,7 @@ def _common_quantities(first: _Result, second: _Result) -> list[str]:
     if first.targets != second.targets:
         return [quantity for quantity in common if quantity not in _TO_TARGET]
     # Runs of both reached the target. Training ended there, so the accuracies are all close to it.
-    if "epochs" in common:
-        return [quantity for quantity in common if quantity != "accuracy"]
-    return common
+    return [quantity for quantity in common if quantity != "accuracy"] if "epochs" in common else common
 
 
 def _incomparable(first: _Result, second: _Result) -> str | None:

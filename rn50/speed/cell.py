@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     model: str
     """ours, or the name of a model in the framework's zoo."""
     image_size: int | None
-    """Side of an image in pixels; None: that of the configuration."""
+    """Side of an image in pixels, in every epoch; None: that of the configuration."""
     precision: str
     """Precision; one that the warm-up chose for PRECISION=auto is marked `(auto)`."""
     batch_size: int
@@ -53,8 +53,9 @@ class Cell(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the cell's log, without suffix."""
-        setting = f"_{self.setting}" if self.setting else ""
-        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.placed}{setting}"
+        size = str((self.model == OURS and self.image_size) or "")
+        trained = self.framework, self.model, size, self.precision, str(self.batch_size)
+        return "_".join(filter(None, (*trained, self.placed, self.setting)))
 
     @property
     def placed(self) -> str:
@@ -63,8 +64,11 @@ class Cell(NamedTuple):
 
     @property
     def trained(self) -> str:
-        """Name of what is trained: the framework, the model if that is not ours, and the setting if any."""
-        return " ".join(filter(None, (self.framework, self.model * (self.model != OURS), self.setting)))
+        """Name of what is trained: the framework, the model if that is not ours, the size of the images if
+        ours has several, and the setting if any."""
+        size = f"{self.image_size}x{self.image_size}" if self.image_size else ""
+        model = size if self.model == OURS else self.model
+        return " ".join(filter(None, (self.framework, model, self.setting)))
 
     @property
     def names(self) -> tuple[str, str, str, str]:
@@ -79,18 +83,19 @@ class Cell(NamedTuple):
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Variables of the configuration that the cell sets -> values."""
+        """Variables of the configuration that the cell sets -> values; None unsets one."""
         values: dict[str, Any] = {
             "FRAMEWORK": self.framework,
             "PRECISION": self.precision,
             "BATCHSIZE": self.batch_size,
             "DGXNGPU": self.ranks,
             "DGXNNODES": self.nodes,
-            "HOSTS": self.hosts,
-            "IMAGE_SIZE": self.image_size,
-            "EVAL_RESIZE": self.image_size,
         }
-        return {name: value for name, value in values.items() if value is not None}
+        if self.hosts:
+            values["HOSTS"] = self.hosts
+        if side := self.image_size:
+            values |= {"IMAGE_SIZE": side, "EVAL_RESIZE": side, "IMAGE_SIZES": None}
+        return values
 
     def lacking(self, device: str) -> str:
         """Return a remark if the framework lacks the precision on ``device``, else an empty string."""

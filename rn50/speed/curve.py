@@ -12,15 +12,13 @@ would squeeze the slow curves together."""
 
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """Return (name of a curve, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by
-    batch size. The name has framework, model, setting if there are two, precision, and ranks if their numbers
-    differ."""
+    batch size. The name has what is trained, precision, and ranks if their numbers differ."""
     # Parts of a heading that the name has. A heading is (precision, ranks, batch size).
     parts = 2 if len({result.cell.placed for result in results}) > 1 else 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for result in sorted(results, key=lambda result: result.cell.batch_size):
         cell = result.cell
-        setting = f" {cell.setting}" if cell.setting else ""
-        name = f"{cell.framework} {cell.model}{setting} {', '.join(cell.heading[:parts])}"
+        name = f"{cell.trained} {', '.join(cell.heading[:parts])}"
         for kind, rate in result.rates.items():
             curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
     return curves

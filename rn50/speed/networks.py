@@ -23,9 +23,11 @@ class Network(NamedTuple):
     """Side of its input in pixels; None: that of the configuration."""
 
 
-def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
-    """Return every model in every framework that has it. Names are compared without case and punctuation,
-    because their spelling differs between zoos.
+def networks(
+    frameworks: Sequence[str], models: Sequence[str], image_sizes: Sequence[int | None] = (None,)
+) -> list[Network]:
+    """Return every model in every framework that has it, ours with each of ``image_sizes``. Names are
+    compared without case and punctuation, because their spelling differs between zoos.
 
     Raises UserError for a model that no zoo of these frameworks has, or if a zoo is not installed.
     """
@@ -41,7 +43,8 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
         if _bare(model) not in (_bare(network.model) for network in available):
             problem = f"{model} is in the zoo of none of {', '.join(frameworks)}"
             raise UserError("--models", problem, _close(model, zoos.values()))
-    return available
+    of_ours = {OURS: image_sizes}
+    return [n._replace(image_size=side) for n in available for side in of_ours.get(n.model, [n.image_size])]
 
 
 def zoo(framework: str) -> dict[str, int | None]:

@@ -298,7 +298,9 @@ class Bench:
         # ``traits.packages`` is a regular expression of the names of a framework's packages.
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
-        task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
+        sides = [(cell.model == OURS and cell.image_size) or data.image_size for cell in self.cells]
+        sizes = ", ".join(dict.fromkeys(f"{side}x{side}" for side in sides))
+        task = f"{sizes}, {data.classes} classes, width {data.width:g}"
         # (framework, model, image size) of each model of a zoo, once.
         of_zoos = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
         models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in of_zoos)

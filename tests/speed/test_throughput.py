@@ -17,6 +17,7 @@ from rn50.errors import UserError
 from rn50.launch import hosts
 from rn50.machine import hardware
 from rn50.rates import Rates
+from rn50.settings import named
 from rn50.speed import curve, networks, throughput, throughput_tables, worker
 from rn50.speed.cell import Cell, Result, Step, joined
 from rn50.speed.networks import OURS, Network
@@ -77,7 +78,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     assert "demo data set, not an MLPerf result" in report
     assert all(each["log"] in report for each in told["cells"])
     assert "](curve.svg)" in report
-    assert f"{framework} ours float32, 2 ranks, real data" in (tmp_path / "to" / "curve.svg").read_text()
+    assert f"{framework} float32, 2 ranks, real data" in (tmp_path / "to" / "curve.svg").read_text()
     assert not list((tmp_path / "to").glob("*.partial"))
 
 
@@ -179,6 +180,37 @@ def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framewo
     assert f"squeezenet1_1 of {framework} 224x224" in report and f"| {framework} squeezenet1_1 |" in report
     assert picture.endswith("</svg>\n") and f"{framework} squeezenet1_1 float32, synthetic data" in picture
     assert "squeezenet1_1 float32, real data" not in picture
+
+
+def test_sizes_of_the_images_are_rows_of_one_table_on_synthetic_and_real_data(tiny_environment, tmp_path):
+    installed("pytorch")
+    of_run = {"FRAMEWORK": "pytorch", "IMAGE_SIZES": "32:1", "SUBMISSION_DIVISION": "open"}
+    environment = {**tiny_environment, **of_run}
+    done = bench_throughput(environment, tmp_path, "--image-sizes", "40,64", "--batch-sizes", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    assert [(each["image_size"], sorted(each["images_per_second"]), each["log"]) for each in cells] == [
+        (size, ["real", "synthetic"], f"pytorch_ours_{size}_float32_4_1.log") for size in (40, 64)]
+    rows = [line for line in done.stdout.splitlines() if re.search("pytorch (40x40|64x64) ", line)]
+    assert len(rows) == 2 * 5  # an overview and details of each kind of data, and the steps
+    report, picture = (tmp_path / "report.md").read_text(), (tmp_path / "curve.svg").read_text()
+    assert "40x40, 64x64, 10 classes" in report and "pytorch 64x64 float32, real data" in picture
+
+
+def test_without_a_list_the_sizes_are_those_of_the_epochs():
+    (small, large) = networks.networks(["pytorch"], [OURS], [96, 160])
+    assert (small, large) == (("pytorch", OURS, 96), ("pytorch", OURS, 160))
+    (cell,) = throughput.matrix([large], ["float16"], [8], [1])
+    config = named.read("H200_OPEN", environ={}).replaced(**cell.variables)
+    assert config.image_sizes == [160] and config.hyperparameters.blur_pool
+
+
+def test_two_settings_of_different_sizes_are_no_pair(tiny_environment, tmp_path):
+    installed("pytorch")
+    environment = {**tiny_environment, "FRAMEWORK": "pytorch", "SUBMISSION_DIVISION": "open"}
+    file = configuration_file(tmp_path / "config_TINY.sh", environment)
+    done = bench_throughput({}, tmp_path, str(file), "--against", "IMAGE_SIZES=32:1", "--data", "synthetic")
+    assert done.returncode == 2 and "--against: the two train with images of different sizes" in done.stderr
 
 
 def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
@@ -351,8 +383,8 @@ def test_a_curve_for_each_framework_model_precision_and_kind_of_data():
         result(OURS, 16, 1, synthetic=30, real=20), result(OURS, 8, 1, synthetic=10),
         result("alexnet", 8, 1, synthetic=5)]
     assert curve.lines([*several, result(OURS, 32, 1)]) == {
-        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)], ("mxnet ours float32", "real"): [(16, 20)],
+        ("mxnet float32", "synthetic"): [(8, 10), (16, 30)], ("mxnet float32", "real"): [(16, 20)],
         ("mxnet alexnet float32", "synthetic"): [(8, 5)]}
-    assert ("mxnet ours float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])
+    assert ("mxnet float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])
     assert b"alexnet" in curve.draw(several) and curve.draw(several) == curve.draw(several)
     assert curve.draw([result(OURS, 8, 1)]).endswith(b"</svg>\n")  # nothing fitted into memory

@@ -17,7 +17,7 @@ Likelihood", 2011), which is fitted by expectation maximisation.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ EVALUATION_SPEED = 1.7
 START_UP_SECONDS = 2.2
 """Seconds of a run without training or evaluation, from ``run_start`` to full speed and between epochs: the
 median of the same systems (they have 1.2 to 13.5 s)."""
+INPUT = "input"
+"""Key of ``at_size`` for the images/s of the input pipeline alone."""
 DEGREES_OF_FREEDOM = 4
 """Degrees of freedom of Student's t distribution, the usual number where outliers are expected."""
 _ROUNDS = 10
@@ -216,6 +218,19 @@ def minutes(epochs: float, evaluation_count: float, accelerators: int, images_pe
     accelerator while training."""
     images = _images(epochs * rules.TRAIN_SAMPLES, evaluation_count)
     return (images / (accelerators * images_per_second) + START_UP_SECONDS) / 60
+
+
+def at_size(size: int, rates: Mapping[str, float]) -> float:
+    """Return the images/s of an accelerator with images of ``size`` pixels a side. ``rates`` maps sides, as
+    text, to images/s; at least one. It may have ``INPUT``, which no size exceeds.
+
+    Between two sides the time of an image is linear in its pixels. A smaller image than the smallest takes as
+    long as that, and a larger one than the largest as much longer as it has more pixels.
+    """
+    seconds = {int(side) ** 2: 1 / value for side, value in rates.items() if side != INPUT}
+    areas = sorted(seconds)
+    between = float(np.interp(size**2, areas, [seconds[area] for area in areas]))
+    return min(1 / (between * max(1, size**2 / areas[-1])), rates.get(INPUT, math.inf))
 
 
 def _images(trained: float, evaluation_count: float) -> float:

@@ -125,9 +125,7 @@ class SystemPlanner:
     """Planner that predicts from published ``results``, by default all with LARS, and from the rate that the
     user ``measured``, if there is one."""
 
-    def __init__(
-        self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None
-    ) -> None:
+    def __init__(self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None):
         results = published.distinct(OPTIMIZER) if results is None else results
         # Only these count here; the models below choose from ``results`` by their own conditions.
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]

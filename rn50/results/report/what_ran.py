@@ -229,6 +229,4 @@ def _environment_for(system: str, variables: Mapping[str, str]) -> dict[str, str
         except ValueError:  # the run or the file has a value that this version of rn50 does not read
             return None
     # The environment cannot change a value that the file assigns, except that of DATADIR.
-    if (changed.keys() & assigned.keys()) - {"DATADIR"}:
-        return None
-    return {"DGXSYSTEM": system, **changed}
+    return None if (changed.keys() & assigned.keys()) - {"DATADIR"} else {"DGXSYSTEM": system, **changed}
