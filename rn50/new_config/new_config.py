@@ -164,6 +164,9 @@ def make(
     behind += "# Nothing: libraries choose for themselves.\n"
     draft = pathlib.Path(document.file_of(name).name)  # errors about the text name this path
     borrowed = _borrowed(source, draft, devices, behind)
+    if (division := borrowed.config.run.division) == "open":
+        reason = "the hyperparameters break a rule of the closed one"
+        behind = writing.section_text("division", [("SUBMISSION_DIVISION", division, reason)]) + behind
     about = choices.described(machine, devices)
     setting = f"DGXSYSTEM={name}" if config_argument == name else f"CONFIG_FILE={config_argument}"
     text = _text(setting, about, devices, source, borrowed, behind)
