@@ -199,7 +199,8 @@ class ConvNorm(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``). ``bias`` is the initial value of its biases."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``). ``bias`` is the initial value of its biases:
+    with LOSS=binary -ln(classes), so that the sigmoid of every class begins near 1 / classes."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     rounds = False

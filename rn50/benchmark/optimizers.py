@@ -40,9 +40,9 @@ def update(
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w
     - v``.
 
-    With ``relative_rate``, the learning rate over the highest one, weight decay is decoupled from the
-    gradient: ``v <- momentum * v + lr * g``, then ``w <- (1 - relative_rate * wd) * w - v`` (Loshchilov and
-    Hutter, "Decoupled Weight Decay Regularization", arXiv:1711.05101, algorithm 1).
+    With ``relative_rate``, the learning rate over the highest one, which SGD alone may have, weight decay is
+    decoupled from the gradient: ``v <- momentum * v + lr * g``, then ``w <- (1 - relative_rate * wd) * w -
+    v`` (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", arXiv:1711.05101, algorithm 1).
 
     ``r`` is the trust ratio of LARS. It is 1 for a parameter without weight decay, and for SGD, which
     ``lars_eta`` None means. All arrays have the shape of the parameter; the result is float64.

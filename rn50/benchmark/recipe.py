@@ -210,6 +210,7 @@ def departures(recipe: Recipe) -> dict[str, str]:
         value, closed = getattr(recipe, name), row.closed
         if closed is None or value is None or recipe.optimizer not in closed.optimizers:
             continue
-        if recipe.global_batch_size < closed.below and not closed.allows(value):
+        # An unknown batch size counts as a small one, to which all rules apply.
+        if (recipe.global_batch_size or 0) < closed.below and not closed.allows(value):
             broken[name] = closed.rule
     return broken
