@@ -90,10 +90,11 @@ class Expected(NamedTuple):
 
 
 def expected(entries: dict[str, str]) -> Expected | None:
-    """Return the expectation in the entry "expected"; None if its minutes were not measured or have no upper
-    limit. If it has the minutes of several machines, the slowest machine counts."""
+    """Return the expectation in the entry "expected"; None if it has no minutes, or they were not measured or
+    have no upper limit. If it has the minutes of several machines, the slowest machine counts."""
     text = entries.get("expected", "")
     match = _EPOCH_AND_MINUTES.fullmatch(text)
-    if not match or _NO_LIMIT.search(text):
+    minutes = [float(number) for number in _NUMBER.findall(match[2])] if match else []
+    if not match or not minutes or _NO_LIMIT.search(text):
         return None
-    return Expected(int(match[1]), max(map(float, _NUMBER.findall(match[2]))))
+    return Expected(int(match[1]), max(minutes))

@@ -93,7 +93,7 @@ def test_more_minutes_than_the_configuration_expects(tmp_path, monkeypatch, seco
      ("epoch 35; minutes not measured with this code: 28 to 30 with STEP_MODE=fused", None),
      ("epoch 7; 1.0 minutes on two cores of an EPYC, 2.8 and more on an older one", None),
      ("35.2 epochs (35 to 36); 286 minutes (238 to 344) at the rate of others' code", None),
-     ("not known", None)])
+     ("not known", None), ("epoch 4; a page has the minutes", None)])
 def test_what_is_expected_is_read_from_the_header(entry, expected):
     assert header.expected({"expected": entry}) == expected
 
