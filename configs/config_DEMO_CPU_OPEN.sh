@@ -3,7 +3,7 @@
 #
 #   command     rn50 run DEMO_CPU_OPEN, or in turns with the closed recipe: rn50 run DEMO_CPU --against DEMO_CPU_OPEN
 #   machine     any CPU; two cores or more
-#   expected    epoch 4; 0.37 to 0.48 minutes on two cores of a Xeon, where DEMO_CPU took 0.36 to 0.59 in turns
+#   expected    epoch 4; 0.32 to 0.48 minutes on two cores of a Xeon
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 #   open        averaged weights, binary cross-entropy, a shorter decay, evaluations after epochs 1 and 4 (docs/open.md)
 
