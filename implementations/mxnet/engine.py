@@ -46,9 +46,8 @@ class MxnetEngine:
         self.network = self._network(precision)
         # A graph for every size of images, of full batches and of ragged ones: MXNet plans a graph of static
         # shape anew whenever the shape changes.
-        self._losses, self._ragged_losses = (
-            {size: self._loss_graph() for size in config.image_sizes} for _ in range(2)
-        )
+        self._losses = {size: self._loss_graph() for size in config.image_sizes}
+        self._ragged_losses = {size: self._loss_graph() for size in config.image_sizes}
         self._evaluation = Evaluation(self.network)
         self._evaluation.hybridize(static_alloc=True, static_shape=True)
         parameters = trainable(self.network)

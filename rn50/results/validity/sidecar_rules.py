@@ -37,9 +37,8 @@ def check(run: Run) -> Iterator[Finding]:
         yield finding(run.log, None, rule, "; ".join(different[:_MOST_NAMED]) + more, remedy)
     saved = sidecar.section(run.saved, "hyperparameters")
     closed_rules = {name: row.closed for name, row in HYPERPARAMETERS.items() if not row.keys and row.closed}
-    for name in closed_rules.keys() & saved.keys() if run.log.division != "open" else ():
-        closed = closed_rules[name]
-        if not closed.allows(saved[name]):
+    for name, closed in closed_rules.items() if run.log.division != "open" else ():
+        if name in saved and not closed.allows(saved[name]):
             message = f"{HYPERPARAMETERS[name].shown} is {excerpt(str(saved[name]))}"
             yield finding(run.log, None, closed.rule, message, closed.remedy)
 
