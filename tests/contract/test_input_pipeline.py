@@ -5,6 +5,7 @@ import itertools
 import shutil
 import struct
 import types
+import weakref
 
 import cv2
 import numpy as np
@@ -14,7 +15,7 @@ from rn50.data import recordio
 from rn50.data.pipeline import loader_records, record_set
 from rn50.errors import UserError
 from tests.conftest import with_changes
-from tests.contract.frameworks import INPUTS, installed
+from tests.contract.frameworks import FRAMEWORKS, INPUTS, installed
 
 pytest.importorskip("nvidia.dali")
 
@@ -101,6 +102,32 @@ def test_a_dataloader_is_told_of_every_sample_exactly_once(tiny_config, numbered
             assert len(batch) == batch_size and {drawn.epoch for drawn in batch} == {epoch}
             seen += [drawn.position for drawn in batch[: records.counts(rank, index)[0]]]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+def of_sizes(config, folder):
+    data = {"folder": str(folder), "train_samples": SAMPLES, "classes": SAMPLES, "image_size": 48}
+    hyperparameters = {"batch_size": 64, "image_sizes": "32:1,40:2,48:3"}
+    return with_changes(config, hyperparameters=hyperparameters, data=data)
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_every_pass_has_the_size_of_its_epoch(tiny_config, numbered, name):
+    framework, communicator = installed(name), types.SimpleNamespace(rank=0, size=1)
+    reader = framework.open_batches(of_sizes(tiny_config, numbered), "train", communicator, 3)
+    assert [{batch.images.shape[2] for batch in reader.epoch()} for _ in range(4)] == [{32}, {40}, {48}, {48}]
+    freed = weakref.ref(reader)
+    del reader
+    assert freed() is None  # and with it DALI's threads, without a garbage collection
+
+
+@pytest.mark.parametrize("first_epoch, sizes", [(1, [32, 40, 48, 48]), (2, [40, 48, 48, 48])])
+def test_a_record_of_a_data_loader_has_the_size_of_its_epoch(tiny_config, numbered, first_epoch, sizes):
+    config = of_sizes(tiny_config, numbered)
+    files = record_set.RecordSet(config, "train", 1)
+    for split, expected in (("train", sizes), ("val", [48] * 4)):
+        records = loader_records.Records(config, split, files.rec, files.idx, 3, first_epoch)
+        shapes = [records[loader_records.Drawn(epoch, 0)][0].shape for epoch in range(4)]
+        assert shapes == [(size, size, 3) for size in expected]
 
 
 def test_another_seed_gives_another_order(framework, tiny_config, numbered):

@@ -29,7 +29,7 @@ class DaliBatches(Batches):
         # Each rank has its own seed. With the same seed all ranks would draw the same crops and mirrorings.
         shard = self._rank, self._ranks, seed + self._rank
         changes = split == "train" and config.hyperparameters.image_sizes
-        sizes_of_batches = self._sizes(config, epoch) if changes else None
+        sizes_of_batches = _sizes(config, self._set.batches, epoch) if changes else None
         self._pipeline = dali.build(config, split, *shard, batch_format, sizes_of_batches)
         batch_size = config.hyperparameters.batch_size
         self._arrays = {
@@ -45,12 +45,6 @@ class DaliBatches(Batches):
         """Return arrays into which ``_copied`` copies a batch: images of ``shape``, (B, ...), and labels (B,
         1), float32. By default there are none."""
         return None
-
-    def _sizes(self, config: Config, first_epoch: int) -> Iterator[int]:
-        """Yield the side of the images of every batch, in pixels, from the first of ``first_epoch`` on."""
-        batches = min(self._set.batches, config.run.benchmark_steps or self._set.batches)
-        for epoch in itertools.count(first_epoch):
-            yield from itertools.repeat(config.image_size_of(epoch), batches)
 
     @abstractmethod
     def _copied(self, outputs: Any, arrays: Any, index: int) -> tuple[Any, Any]:
@@ -85,3 +79,13 @@ class DaliBatches(Batches):
                 fault = "it holds records of several labels, and a run takes one; pack the file again"
                 raise self._set.fault(fault) from None
             raise
+
+
+def _sizes(config: Config, batches: int, first_epoch: int) -> Iterator[int]:
+    """Yield the side of the images of every batch, in pixels, from the first of ``first_epoch`` on. A pass
+    has ``batches`` batches, unless BENCHMARK_STEPS cuts it."""
+    # Not a method: DALI's pipeline, which refers to this generator, must not refer to the batches that own
+    # it. It would then end with a later garbage collection only, perhaps in a forked process.
+    in_a_pass = min(batches, config.run.benchmark_steps or batches)
+    for epoch in itertools.count(first_epoch):
+        yield from itertools.repeat(config.image_size_of(epoch), in_a_pass)
