@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # DEMO_CPU by the open recipe: on any machine, no GPU needed, ResNet-50 at a quarter of its width on a generated set of 10 classes.
 #
-#   command     DGXSYSTEM=DEMO_CPU_OPEN ./run_and_time.sh; in turns with DEMO_CPU: rn50 run DEMO_CPU --against DEMO_CPU_OPEN
+#   command     DGXSYSTEM=DEMO_CPU_OPEN ./run_and_time.sh
+#   turns       rn50 run DEMO_CPU --against DEMO_CPU_OPEN
 #   machine     any CPU; two cores or more
 #   expected    epoch 4; 0.32 to 0.48 minutes on two cores of a Xeon
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.

@@ -112,10 +112,12 @@ class Reader:
         named.Choice(Document(file), values, {}).system  # noqa: B018 - refuses what is not possible
         if name not in systems():
             return
-        own = named.read(name, environ={})
         named.read(name, values, {})
-        for value in values:
-            changed = named.read(name, [value], {})
+        # What only the open division admits is read with it.
+        opened = [value for value in values if value == "SUBMISSION_DIVISION=open"]
+        own = named.read(name, opened, {})
+        for value in (value for value in values if value not in opened):
+            changed = named.read(name, [value, *opened], {})
             both = changed.as_environment() | {
                 "SUBMISSION_PLATFORM": own.as_environment()["SUBMISSION_PLATFORM"]}
             known = value.partition("=")[0] in fields.VARIABLES
