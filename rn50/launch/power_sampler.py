@@ -93,13 +93,14 @@ def main(source: str, file: pathlib.Path) -> None:
             stop_signal = signal.sigtimedwait([signal.SIGTERM], INTERVAL_S)
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
+        end_ms = now_ms()
         if not meter:
             # The first ``size`` bytes were in the file before the run, so read from there on.
             readings, other_lines = power.read_meter(source, size)
-            lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= now_ms()]
+            lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= end_ms]
             outcome = f"{counted(len(lines), 'reading')} in this run, {counted(other_lines, 'other line')}"
             say(f"POWER={source}: {outcome}", err=True)
-        lines.append(_record(STOP, None, now_ms()))
+        lines.append(_record(STOP, None, end_ms))
     except (OSError, UserError) as error:
         say(f"rn50: POWER={source}: {error}; the power of this run is not known", err=True)
     content = "\n".join([_record(START, None, begin_ms, about), *lines])

@@ -127,8 +127,7 @@ def run(planned: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -
     """Make the runs that the folder lacks, and judge all. If ``rn50 run`` fails, exit with its status."""
     file = pathlib.Path(planned.here.config_file)
     # The verb prints ``next``, so ``rn50 run`` leaves out its own line "Next".
-    environment = {summary.NEXT_IS_SAID: "1"}
-    status = watch.make_missing(file, folder / RESULTS, runs, as_json, environment)
+    status = watch.make_missing(file, folder / RESULTS, runs, as_json, {summary.NEXT_IS_SAID: "1"})
     # FAULT is also the status if all runs were made and a check of the result failed: ``judge`` reports that.
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)

@@ -447,8 +447,7 @@ def _settings(first: _Result, second: _Result) -> Iterator[tuple[str, str, str]]
 
 def _merged(settings_of: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
     """Return the settings of all runs by name. Where runs have different values, the values are joined."""
-    by_run = (settings_of(run).items() for run in runs)
-    by_name = gathered(itertools.chain(*by_run))
+    by_name = gathered(itertools.chain(*(settings_of(run).items() for run in runs)))
     return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
 
 

@@ -89,9 +89,8 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
 
 def print_table(verdicts: Sequence[CheckerVerdict], console: Terminal) -> None:
     """Print for each folder a table of its files and their verdicts under each ruleset."""
-    rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}
-    headings = ("file", *rulesets)
+    headings = ("file", *dict.fromkeys(verdict.ruleset for verdict in verdicts))
     # In the order of ``check``: the verdicts on a file are neighbours.
     for folder, of_folder in itertools.groupby(verdicts, key=lambda verdict: verdict.file.parent):
         console.print(str(folder), style="italic")
