@@ -44,7 +44,8 @@ def check(config: Config, needed: Sequence[str] = FILES) -> None:
     for _, idx, samples, variable in record_sets(config).values():
         # A line has at least a digit, a tab, a digit and a line break, which the last line may lack.
         if idx.name in needed and idx.stat().st_size < 4 * samples - 1:
-            raise UserError(idx, f"too short for {samples} records", f"set {variable} or DATADIR to match")
+            remedy = f"set {variable} or DATADIR to match; rn50 doctor names every value to set"
+            raise UserError(idx, f"too short for {samples} records", remedy)
 
 
 def check_files(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> None:

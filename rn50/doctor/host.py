@@ -204,6 +204,7 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
     """Check that the data set is whole, and that it is not on a network file system."""
     folder = os.path.realpath(config.data.folder)
     try:
+        certificate.refuse_other_numbers(config)
         preflight.check(config)
         # A record set is (.rec file, .idx file, number of records, variable that sets the number).
         for record_set in preflight.record_sets(config).values():

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -283,12 +284,16 @@ def test_a_run_takes_data_that_match(configured, data):
 
 
 @pytest.mark.parametrize(
-    "field, value, says",
-    [("classes", 7, "certifies classes 6, but NUMCLASSES is 7; set NUMCLASSES=6"),
-     ("train_samples", 25, "certifies train 24, but NUMEXAMPLES is 25; set NUMEXAMPLES=24"),
-     ("eval_samples", 11, "certifies val 12, but NUMVALEXAMPLES is 11; set NUMVALEXAMPLES=12")])
-def test_a_run_refuses_data_that_do_not_match(configured, field, value, says):
-    with pytest.raises(UserError, match=f"{CERTIFICATE}: {says}"):
+    "field, value, has",
+    [("classes", 7, "7 classes, 24 + 12 images"), ("train_samples", 25, "6 classes, 25 + 12 images"),
+     ("eval_samples", 11, "6 classes, 24 + 11 images")])
+@pytest.mark.parametrize("by", [CERTIFICATE, "pack.json"])
+def test_a_run_refuses_data_that_do_not_match_and_names_every_value(configured, data, field, value, has, by):
+    if by == "pack.json":
+        (data / CERTIFICATE).unlink()
+    values = "give --set NUMCLASSES=6 --set NUMEXAMPLES=24 --set NUMVALEXAMPLES=12, or set DATADIR"
+    says = re.escape(f"/{by}: 6 classes, 24 + 12 images, but the configuration has {has}; {values}")
+    with pytest.raises(UserError, match=says):
         certificate.check(with_changes(configured, data={field: value}))
 
 

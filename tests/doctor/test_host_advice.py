@@ -110,7 +110,12 @@ def test_several_machines_want_infiniband_and_locked_memory(data, machine_, node
 def test_data(data):
     assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(
         f"{data} on ext4, 24 MiB of data, ")
-    (data / "pack.json").write_text('{"classes": 10, "train": 1, "val": 1, "short_side": 256}')
+    (data / "pack.json").write_text('{"classes": 3, "train": 30, "val": 2000}')
+    own = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
+    assert (own.severity, own.remedy) == (
+        FAILURE, "give --set NUMCLASSES=3 --set NUMEXAMPLES=30 --set NUMVALEXAMPLES=2000, or set DATADIR to "
+        "the data that are meant")
+    (data / "pack.json").write_text('{"classes": 10, "train": 6000, "val": 2000, "short_side": 256}')
     resized = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
     assert resized.severity == FAILURE and resized.remedy.startswith("set SUBMISSION_DIVISION=open, or")
     is_open = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"division": "open"})

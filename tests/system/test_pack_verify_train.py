@@ -90,9 +90,8 @@ def test_a_run_without_certificate_goes_on_and_says_so(train, results, imagenet)
 def test_a_run_refuses_data_that_do_not_match_its_configuration(train, results):
     job = train(NUMCLASSES="1001")
     assert job.wait(120) == USER_CAN_MEND
-    assert (
-        "certificate.json: certifies classes 1000, but NUMCLASSES is 1001; set NUMCLASSES=1000"
-        in job.complaint)
+    numbers = "1,000 classes, 2,000 + 1,000 images, but the configuration has 1,001 classes, 2,000 + 1,000"
+    assert f"certificate.json: {numbers} images; give --set NUMCLASSES=1000 --set NUM" in job.complaint
     assert_aborted(results / "result_1.txt")
 
 

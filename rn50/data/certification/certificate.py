@@ -22,6 +22,8 @@ FORMAT = 1
 """Version of the certificate's structure."""
 DEMO_CLASSES = 10
 """Number of classes of a demo data set, which its record does not state."""
+NO_RECORD = "ImageNet"
+"""Origin of the expectation if no file of a data set states its numbers."""
 
 
 class Certificate(NamedTuple):
@@ -51,7 +53,7 @@ class ExpectedData(NamedTuple):
     files: dict[str, dict[str, Any]]
     """File name -> {"bytes": size, "sha256": hash}; empty: no earlier record states them."""
     by: str
-    """Origin of the expectation: the name of a file, such as "certificate.json", or "ImageNet"."""
+    """Origin of the expectation: the name of a file, such as "certificate.json", or ``NO_RECORD``."""
     short_side: int | None = None
     """Pixels to which ``rn50 pack --short-side`` reduced the shorter side of larger images; None: the file
     ``by`` does not tell that they were reduced."""
@@ -80,7 +82,7 @@ def expected(folder: Path) -> ExpectedData:
             classes, train, val = counts
             facts = _facts(folder / name, record)
             return ExpectedData(classes, train, val, facts, name, record.get("short_side"))
-    return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+    return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, NO_RECORD)
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -138,6 +140,26 @@ def read(folder: Path) -> Certificate | None:
     return Certificate(path, content, files.sha256(path))
 
 
+def refuse_other_numbers(config: Config) -> None:
+    """Raise UserError if a file of the data set states other numbers of classes and images than ``config``
+    has. The remedy names all three options ``--set`` that the data set needs."""
+    data = config.data
+    found = expected(Path(data.folder))
+    numbers = {
+        "NUMCLASSES": (found.classes, data.classes),
+        "NUMEXAMPLES": (found.train, data.train_samples),
+        "NUMVALEXAMPLES": (found.val, data.eval_samples),
+    }
+    if found.by == NO_RECORD or all(stated == configured for stated, configured in numbers.values()):
+        return
+    there, here = (
+        "{:,} classes, {:,} + {:,} images".format(*values) for values in zip(*numbers.values(), strict=True)
+    )
+    options = " ".join(f"--set {name}={stated}" for name, (stated, _) in numbers.items())
+    remedy = f"give {options}, or set DATADIR to the data that are meant"
+    raise UserError(Path(data.folder) / found.by, f"{there}, but the configuration has {here}", remedy)
+
+
 def check(config: Config) -> Certificate | None:
     """Return the certificate of the data that ``config`` names, or None if there is none.
 
@@ -145,23 +167,17 @@ def check(config: Config) -> Certificate | None:
     the division is closed and the images were resized. Only the sizes of the files are compared, not their
     hashes, so that the check takes milliseconds.
     """
-    data, folder = config.data, Path(config.data.folder)
+    folder = Path(config.data.folder)
     preflight.refuse_resized(config, expected(folder).short_side)
     certificate = read(folder)
+    verify_again = f"run rn50 verify {folder}"
+    if certificate and certificate.content.get("passed") is not True:
+        problem = "rn50 verify found these data at fault"
+        raise UserError(certificate.path, problem, f"{verify_again}, which says where and what to do")
+    refuse_other_numbers(config)
     if certificate is None:
         return None
     content = certificate.content
-    verify_again = f"run rn50 verify {folder}"
-    if content.get("passed") is not True:
-        problem = "rn50 verify found these data at fault"
-        raise UserError(certificate.path, problem, f"{verify_again}, which says where and what to do")
-    # split -> (configured number of records, the variable that sets it)
-    numbers = {split: record_set[2:] for split, record_set in preflight.record_sets(config).items()}
-    for key, (configured, variable) in {"classes": (data.classes, "NUMCLASSES"), **numbers}.items():
-        if content.get(key) != configured:
-            problem = f"certifies {key} {content.get(key)}, but {variable} is {configured}"
-            remedy = f"set {variable}={content.get(key)}, or DATADIR to the data that are meant"
-            raise UserError(certificate.path, problem, remedy)
     for name in FILES:
         certified = content["files"][name].get("bytes")
         size = (folder / name).stat().st_size
