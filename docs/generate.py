@@ -176,7 +176,7 @@ def _verb(name: str, command: click.Command, shared: Sequence[tuple[str, str]]) 
     if own:
         yield from _table(OPTIONS, own)
     if others:
-        yield from (f"{'And ' if own else ''}[as elsewhere](#options-of-many-verbs): {others}.", "")
+        yield from (f"[Shared](#options-of-many-verbs): {others}.", "")
     example = re.sub(r"^Examples?:", "", inspect.cleandoc(command.epilog or "").replace("\b\n", ""))
     if example.strip():
         yield from ("```sh", *(line.strip() for line in example.splitlines() if line.strip()), "```", "")
@@ -227,12 +227,10 @@ def configuration() -> str:
         ),
         "## Passed through",
         "",
-        "Variables whose names begin so go to libraries and launchers unchanged.",
+        "Variables whose names begin so go to libraries and launchers unchanged: "
+        + ", ".join(f"{_code(prefix)} ({reader})" for prefix, reader in libraries.READERS.items())
+        + ".",
         "",
-        *_table(
-            ("name begins with", "read by"),
-            ((_code(prefix), reader) for prefix, reader in libraries.READERS.items()),
-        ),
         "Those that published files often set:",
         "",
         *_table(
@@ -270,8 +268,12 @@ KINDS: dict[Any, str] = {
 
 def _values(variable: variables.Variable) -> str:
     """Return the values that a variable takes."""
-    bound = variable.bound.text.removeprefix("must be ") if variable.bound else ""
-    return ", ".join(filter(None, (KINDS.get(variable.parse) or _choices(variable), bound)))
+    kind, bound = KINDS.get(variable.parse) or _choices(variable), variable.bound
+    if bound is None:
+        return kind
+    closed = not bound.above and not bound.below
+    limits = f"{bound.least:,} to {bound.most:,}" if closed else bound.text.removeprefix("must be ")
+    return f"{kind}, {limits}"
 
 
 def _choices(variable: variables.Variable) -> str:
