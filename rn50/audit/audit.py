@@ -1,9 +1,9 @@
 """``rn50 audit``: look for runs that were selected, copied or edited (``audit``).
 
 The runs in one folder are a set, and get one verdict. ``launches``, ``curves``, ``convergence`` and ``clock``
-have the tests. A test is a function from a ``RunSet`` to its ``Evidence``, or to None if the test does not
-apply. ``tests.csv`` says what a test can and cannot show. Nothing here accuses anybody: a set that stands out
-may have a reason that logs do not tell.
+have the tests. A test is a function from a ``RunSet`` to its ``Evidence``, which also says why a test is not
+possible. ``tests.csv`` says what a test can and cannot show. Nothing here accuses anybody: a set that stands
+out may have a reason that logs do not tell.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rn50 import files
 from rn50.audit import clock, convergence, curves, launches
-from rn50.audit.run_set import Evidence, RunSet
+from rn50.audit.run_set import Evidence, RunSet, not_tested
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.gathered import gathered
@@ -25,8 +25,6 @@ from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
 """Verdicts on a set in which no test stands out, and on a set without a timed run."""
-FEW = 3
-"""Fewest runs to which most tests apply."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +61,22 @@ class Audit:
     runs: int
     """Number of runs with a run_start and a later run_stop."""
     verdict: str
-    """Verdict: nothing stands out, what to look at, or nothing to test."""
+    """Verdict: nothing stands out in so many of the tests, what to look at, or nothing to test."""
     notes: tuple[str, ...]
     """Facts other than the evidence of tests: other submissions of the same logs, runs without times, labels,
     broken rules."""
     evidence: tuple[Evidence, ...]
-    """Evidence of the tests that apply."""
+    """Evidence of all tests; empty if there is nothing to test."""
 
     @property
     def stands_out(self) -> list[Evidence]:
         """The evidence that a reviewer should look at."""
         return [evidence for evidence in self.evidence if evidence.stands_out]
+
+    @property
+    def not_possible(self) -> dict[str, list[str]]:
+        """Reason -> names of the tests that could not be made for this reason."""
+        return gathered((row.found, row.test) for row in self.evidence if not row.possible)
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,6 @@ def _tested(runs: RunSet) -> Audit:
     # A log may count the runs of its script, as "trial 2 of 5"; for some of the last trials there is no log.
     if missing := launches.not_here(runs):
         notes.append(f"the script's own count: {missing} are not here")
-    if 0 < len(runs.logs) < FEW:
-        notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
     if runs.label:
         notes.append(runs.label)
     all_runs = sorted((*runs.runs, *runs.unfinished), key=lambda run: run.file)
@@ -169,16 +170,17 @@ def _with_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
     evidence = {row.test: row for row in (alike, *audit.evidence)}
     in_order = tuple(sorted(evidence.values(), key=lambda row: ORDER.index(row.test)))
     names = [row.test for row in in_order if row.stands_out]
-    verdict = f"look at: {', '.join(names)}" if names else NOTHING
+    made = f"in {sum(row.possible for row in in_order)} of {len(TESTS)} tests"
+    verdict = f"look at: {', '.join(names)}" if names else f"{NOTHING} {made}"
     notes = (f"the same logs: {again}", *audit.notes) if again else audit.notes
     return dataclasses.replace(audit, verdict=verdict, notes=notes, evidence=in_order)
 
 
-def _setup(runs: RunSet) -> Evidence | None:
+def _setup(runs: RunSet) -> Evidence:
     """Test "setup": look for different settings of the runs, and for impossible accuracies in some runs but
-    not in all. Return None for fewer than two runs."""
+    not in all. Not possible for fewer than two runs."""
     if len(runs.logs) < 2:
-        return None
+        return not_tested("setup", "a single run")
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
     impossible = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
     # If every run has impossible accuracies, they are no difference between the runs.
@@ -217,10 +219,13 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
     if single:
         rows = table(("test", "found", "p", "q"), ("test", "found"))
         rows.columns[1].overflow = "fold"  # a long name of a file stays whole
-        for evidence in report.audits[0].evidence:
+        for evidence in (evidence for evidence in report.audits[0].evidence if evidence.possible):
             mark = "! " if evidence.stands_out else ""
             rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))
         console.print(rows)
+        reasons = (f"{', '.join(tests)} ({why})" for why, tests in report.audits[0].not_possible.items())
+        if not_possible := "; ".join(reasons):
+            console.print(f"not possible: {not_possible}")
         names = {evidence.test for evidence in report.audits[0].stands_out}
         for test in report.tests:
             if test.name in names:

@@ -6,7 +6,7 @@ import functools
 import math
 import statistics
 
-from rn50.audit.run_set import Evidence, RunSet, ratio_of
+from rn50.audit.run_set import NOT_CLOSED, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.hyperparameters.plan import images_per_second
@@ -46,12 +46,12 @@ def order(runs: RunSet) -> Evidence:
     return Evidence("order", False, "all between run_start and run_stop, in their order")
 
 
-def stated(runs: RunSet) -> Evidence | None:
-    """Test "clock": compare the images/s that the logs state of each epoch with their time stamps. None if
-    they state none."""
+def stated(runs: RunSet) -> Evidence:
+    """Test "clock": compare the images/s that the logs state of each epoch with their time stamps. Not
+    possible if they state none."""
     excesses = [(ratio - 1, log.path.name) for log in runs.logs if (ratio := stated_over_clock(log))]
     if not excesses:
-        return None
+        return not_tested("clock", "no log states the images/s of three epochs")
     excess, name = max(excesses, key=lambda pair: abs(pair[0]))
     if abs(excess) <= OFF_CLOCK:
         return Evidence("clock", False, "the images/s that the logs state are those of the clock", excess)
@@ -76,16 +76,18 @@ def stated_over_clock(log: ResultLog) -> float | None:
     return statistics.median(ratios) if len(ratios) >= 3 else None
 
 
-def pace(runs: RunSet) -> Evidence | None:
+def pace(runs: RunSet) -> Evidence:
     """Test "pace": look for a run that is much faster per epoch than the others, and for a run that is
-    shorter by just what the gap after it is longer. None for fewer than four runs, for a log without minutes
-    or epochs, and for runs that are not of the benchmark, because these may share a machine."""
+    shorter by just what the gap after it is longer. Not possible for fewer than four runs, for a log without
+    epochs, and for runs that are not of the benchmark, because these may share a machine."""
     minutes = []  # minutes per epoch of each run; 0 if its log does not tell
     for log in runs.logs:
         last_epoch = log.evaluations[-1].epoch if log.evaluations else 0.0
         minutes.append((log.minutes or 0.0) / last_epoch if last_epoch >= 1 else 0.0)
-    if len(minutes) < 4 or not all(minutes) or runs.label:
-        return None
+    if runs.label:
+        return not_tested("pace", NOT_OF_BENCHMARK)
+    if len(minutes) < 4 or not all(minutes):
+        return not_tested("pace", "fewer than 4 runs" if all(minutes) else "a log has no evaluation")
     fastest = min(minutes)
     name = runs.logs[minutes.index(fastest)].path.name
     faster = 1 - fastest / statistics.median(minutes)
@@ -122,15 +124,19 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
     return best if best[0] > MADE_UP else None
 
 
-def hardware(runs: RunSet) -> Evidence | None:
+def hardware(runs: RunSet) -> Evidence:
     """Test "hardware": compare the images/s per accelerator with those that other published results predict.
-    None if the system is not described, the logs do not suffice, or the runs are not of the closed
+    Not possible if the system is not described, the logs do not suffice, or the runs are not of the closed
     division."""
     place, number, batch_size = tree.place(runs.folder), tree.accelerators(runs.folder), runs.batch_size
     model = str(tree.described(runs.folder).get("accelerator_model_name", ""))
     rates = [_rate(log, number) for log in runs.logs if number]
-    if not (place and number and model and batch_size and all(rates)) or not runs.is_closed:
-        return None
+    if not runs.is_closed:
+        return not_tested("hardware", NOT_CLOSED)
+    if not (place and number and model):
+        return not_tested("hardware", "no description of the system")
+    if not batch_size or not all(rates):
+        return not_tested("hardware", "a log lacks its batch size or its images/s")
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
     # The results of other systems. The same runs may be published under another name: leave them out too.
@@ -138,7 +144,7 @@ def hardware(runs: RunSet) -> Evidence | None:
     model_of_others = _model_of(tuple(result for result in others if not runs.are_of(result)))
     name = chips.name(model)
     if name not in model_of_others.accelerators:
-        return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
+        return not_tested("hardware", f"nobody else published {excerpt(name)}")
     rate, spread = model_of_others.predict(Conditions(name, number, batch_size / number))
     # Standard deviation of the logarithm: that of the prediction, and 0.03 besides.
     deviations = math.log(measured / rate) / math.hypot(spread, 0.03)

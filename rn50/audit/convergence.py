@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, not_tested
+from rn50.audit.run_set import FEWER_THAN_3, NOT_CLOSED, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.hyperparameters import reference
@@ -43,17 +43,17 @@ _Population = tuple[Any, Any]
 with infinity for a run that missed the target; and their probabilities."""
 
 
-def epochs(runs: RunSet) -> Evidence | None:
+def epochs(runs: RunSet) -> Evidence:
     """Test "epochs": how probable so few epochs are among known runs and, if a set stands out, of how many
-    runs its runs would be the best. Return None for fewer than three runs."""
+    runs its runs would be the best. Not possible for fewer than three runs."""
     batch_size = runs.batch_size
     reached = [log.reached.epoch for log in runs.logs if log.reached]
     logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
     optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if len(runs.logs) < 3:
-        return None
+        return not_tested("epochs", FEWER_THAN_3)
     if not (runs.is_closed and batch_size):
-        why = "no log has a batch size above 0" if runs.is_closed else "not of the closed division"
+        why = "no log has a batch size above 0" if runs.is_closed else NOT_CLOSED
         return not_tested("epochs", why)
     population = _population(batch_size, optimizer, runs)
     if population is None or len(reached) < 3:
@@ -117,13 +117,17 @@ def _drawn(population: _Population, shape: tuple[int, int]) -> Any:
     return np.random.default_rng(0).choice(population[0], shape, p=population[1])
 
 
-def spread(runs: RunSet) -> Evidence | None:
-    """Test "spread": compare the spread of the minutes of a set with that of published sets. Return None for
+def spread(runs: RunSet) -> Evidence:
+    """Test "spread": compare the spread of the minutes of a set with that of published sets. Not possible for
     fewer than five converged runs, for runs that reached the target at different epochs, and for runs that
     are not of the benchmark."""
     logs = [run.log for run in runs.runs if run.converged]
-    if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
-        return None
+    if len(logs) < rules.RUNS:
+        return not_tested("spread", f"fewer than {rules.RUNS} runs reached the target")
+    if runs.label:
+        return not_tested("spread", NOT_OF_BENCHMARK)
+    if len({log.reached.epoch for log in logs if log.reached}) > 1:
+        return not_tested("spread", "the runs reached the target after different numbers of epochs")
     set_spread = _relative_range([log.minutes or 0.0 for log in logs])
     # Published sets whose runs all ended at one epoch, with minutes that are all different.
     equal_epochs = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, not_tested, ratio_of
+from rn50.audit.run_set import NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
 from rn50.results.parse import ResultLog
 from rn50.results.validity import result_rules
 
@@ -133,10 +133,10 @@ class Curves:
         return Evidence("curves alike", stands_out, text, ratio, min(1.0, pairs / ratio))
 
 
-def shifted(runs: RunSet) -> Evidence | None:
+def shifted(runs: RunSet) -> Evidence:
     """Test "curves shifted": look for a converged run whose accuracies are those that the others reach one
-    evaluation later, and for a run that alone is evaluated at other epochs. None for runs that are not of the
-    benchmark, whose curves vary by other amounts."""
+    evaluation later, and for a run that alone is evaluated at other epochs. Not possible for runs that are
+    not of the benchmark, whose curves vary by other amounts."""
     logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
     curves = [_curve(log) for log in logs]
     # Of each run the first three epochs after which it is evaluated.
@@ -150,7 +150,7 @@ def shifted(runs: RunSet) -> Evidence | None:
     if len(curves) < 4 or len(shared) < FEWEST:
         return not_tested("curves shifted", f"fewer than 4 runs share {FEWEST} evaluations and the target")
     if runs.label:
-        return None
+        return not_tested("curves shifted", NOT_OF_BENCHMARK)
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
     # Standard deviations of a run minus the mean of the n others: sqrt(1 + 1 / n) times those of a run.
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)

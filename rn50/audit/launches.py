@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, not_tested, number_of, ratio_of
+from rn50.audit.run_set import FEWER_THAN_3, Evidence, RunSet, not_tested, number_of, ratio_of
 from rn50.benchmark import rules
 from rn50.gathered import gathered
 from rn50.results import tree
@@ -81,16 +81,16 @@ class _Gap(NamedTuple):
     """True if the script's count of its runs shows that no run was left out in the gap."""
 
 
-def trials(runs: RunSet) -> Evidence | None:
+def trials(runs: RunSet) -> Evidence:
     """Test "trials": look for runs that are missing in the count that a script prints, ``Beginning trial 2 of
-    8``; None without a count.
+    8``. Not possible without a count.
 
     If runs overlap, several calls of the script ran at once, and nothing tells which call made a run. But
     each call makes trial 1 before trial 2, so a trial 1 is missing if there are more runs that are trial 2
     than runs that are trial 1."""
     counts = [log.trial for log in runs.logs]
     if not any(counts):
-        return None
+        return not_tested("trials", "no log has the count of its script")
     missing = list(_missing_trials(runs))
     tally = collections.Counter(_all_trials(runs))  # (k, n), which is trial k of n -> number of such runs
     if any(gap < OVERLAP for gap in runs.gaps):
@@ -140,15 +140,15 @@ def not_here(runs: RunSet) -> str:
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
 
 
-def numbers(runs: RunSet) -> Evidence | None:
+def numbers(runs: RunSet) -> Evidence:
     """Test "file numbers": compare the numbers in the names of the files with each other (is one absent?) and
-    with the clock (do they rise with it?). None for fewer than three numbers."""
+    with the clock (do they rise with it?). Not possible for fewer than three runs, or without numbers."""
     by_clock = runs.numbers
     if len(by_clock) < 3:
-        return None
+        return not_tested("file numbers", "a file has no number" if len(runs.logs) >= 3 else FEWER_THAN_3)
     lowest, highest = min(by_clock), max(by_clock)
     if highest - lowest + 1 - len({*by_clock}) > MOST_ABSENT:
-        return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
+        return not_tested("file numbers", "the files are numbered by no count of runs; by dates, perhaps")
     if absent := sorted({*range(lowest, highest + 1)} - {*by_clock, *map(number_of, runs.unfinished)}):
         text = f"no {_listed(absent)} among the numbers {lowest} to {highest}"
         return Evidence("file numbers", True, text, len(absent))
@@ -179,11 +179,11 @@ def _is_rearranged(order: Sequence[int]) -> bool:
     return steps not in ({1}, {n - 1}) and not is_one_moved
 
 
-def seeds(runs: RunSet) -> Evidence | None:
-    """Test "seeds": look for a seed used twice, and for one missing in seeds that count up by one. None for
-    fewer than three runs."""
+def seeds(runs: RunSet) -> Evidence:
+    """Test "seeds": look for a seed used twice, and for one missing in seeds that count up by one. Not
+    possible for fewer than three runs."""
     if len(runs.logs) < 3:
-        return None
+        return not_tested("seeds", FEWER_THAN_3)
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
     # Seeds are equal if their lower 32 bits are, because libraries use only these. Some submissions set only
     # bits above them: if the lower 32 bits are 0, the whole seeds are compared.
@@ -202,11 +202,11 @@ def seeds(runs: RunSet) -> Evidence | None:
     return Evidence("seeds", False, f"count up by {steps[0]}" if len({*steps}) == 1 else "all differ", 0)
 
 
-def holes(runs: RunSet) -> Evidence | None:
+def holes(runs: RunSet) -> Evidence:
     """Test "launch gaps": look for gaps as long as one or more whole runs, and for runs whose own log lasts
-    so much longer than the others' that it may hide a run. None for fewer than three runs."""
+    so much longer than the others' that it may hide a run. Not possible for fewer than three runs."""
     if len(runs.logs) < 3:
-        return None
+        return not_tested("launch gaps", FEWER_THAN_3)
     long_runs = list(_phrases_on_long_runs(runs))
     remarks: list[str] = []  # phrases that explain gaps, and do not stand out
     gaps: list[_Gap] = []
@@ -237,11 +237,11 @@ def _compare_explanations(runs: RunSet, gaps: Sequence[_Gap]) -> Evidence:
     """Return the evidence of the gaps alone: it stands out if runs were probably left out in some of them."""
     lengths = [gap.length for gap in gaps]
     if 2 * len(gaps) < len(runs.gaps):
-        return Evidence("launch gaps", False, "most runs were made side by side: gaps say nothing")
+        return not_tested("launch gaps", "most runs were made side by side: gaps say nothing")
     if all(gap.is_explained for gap in gaps):
-        return Evidence("launch gaps", False, "the script's count tells of each: gaps say nothing")
+        return not_tested("launch gaps", "the script's count tells of each: gaps say nothing")
     if min(lengths) > SLOW_SCRIPT:
-        return Evidence("launch gaps", False, "runs were started one by one: gaps say nothing")
+        return not_tested("launch gaps", "runs were started one by one: gaps say nothing")
     paused, left_out, numbers = _likelihoods(runs, gaps)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     likeliest = int(np.argmax(left_out))  # index in GAPS of the gap of the script

@@ -22,6 +22,10 @@ _LONGER = 0.1
 """Lengths of a run by which the initialisation or the ending of a run may exceed the shortest of the set. If
 it exceeds it by more, the excess counts as a gap between two runs."""
 
+FEWER_THAN_3 = "fewer than 3 runs"
+NOT_OF_BENCHMARK, NOT_CLOSED = "not runs of the benchmark", "not of the closed division"
+"""Reasons why a test is not possible."""
+
 
 @dataclass(frozen=True)
 class RunSet:
@@ -143,11 +147,13 @@ class Evidence:
     """p-value, or an upper bound of it; null: the finding is a fact, or there is nothing to compare with."""
     q: float | None = None
     """p adjusted by Benjamini and Hochberg for all tests of the audit; null as `p`."""
+    possible: bool = True
+    """False if the test could not be made; `found` then says why."""
 
 
 def not_tested(test: str, why: str) -> Evidence:
     """Return the evidence for a test that could not be made."""
-    return Evidence(test, False, f"not tested: {why}")
+    return Evidence(test, False, why, possible=False)
 
 
 def number_of(run: Run) -> int | None:

@@ -167,7 +167,8 @@ def audit_results(paths: tuple[Path, ...], as_json: bool) -> None:
     """Look in a result, a submitter's folder or a whole round for runs that were selected, copied or edited.
 
     Every test is printed with what it found, its p-value or a bound of it, and q, that p adjusted for all
-    tests made at once. A verdict is "nothing stands out", or what to look at; it accuses nobody.
+    tests made at once; a test that is not possible says why. A verdict is "nothing stands out in 11 of 13
+    tests", or what to look at; it accuses nobody.
 
     Sets with unreadable logs are named and left out.
 
