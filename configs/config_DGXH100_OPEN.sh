@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=DGXH100_OPEN DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     NVIDIA DGX H100: 8 H100-SXM5-80GB
 #   expected    epoch 27; not measured with this code
-#   published   23.79 minutes by MosaicML (v2.0, 8 A100-80GB), 28.98 by Ailiverse (v3.1, 8 A100-40GB), both in the open
+#   published   23.79 minutes as v2.0/MosaicML/8xA100_80GB-methods, 28.98 as v3.1/Ailiverse/8xA100_40GB_open, in the open
 #               division; ten of ten runs reached 75.9 %, all at epoch 27
 #   borrowed    hyperparameters: resnet50_mild.yaml of MosaicML's composer, for 27 epochs. Other than there: each size is the
 #               nearest of four to theirs; batch norm and biases do not decay; first weights, crops and EVAL_RESIZE are

@@ -145,9 +145,13 @@ class MxnetEngine:
 
     def _average(self, share: float) -> None:
         """Add ``share`` of the difference from its tensor to every average."""
-        tensors = self.tensors()
-        for name, average in self._averages.items():
-            average[:] += share * (tensors[name] - average)
+        named_tensors, averages = self.tensors(), list(self._averages.values())
+        tensors = [named_tensors[name] for name in self._averages]
+        if self.context.device_type == "cpu":  # NumPy is faster there, as in ``optimizer.OnCpu``
+            mx.nd.waitall()  # a queued operation might use the memory that NumPy reads
+            tensors, averages = optimizer.Memory(tensors)(), optimizer.Memory(averages)()
+        for tensor, average in zip(tensors, averages, strict=True):
+            average[:] += share * (tensor - average)
 
     def _network(self, precision: str) -> Any:
         """Return the network with its initial weights."""

@@ -7,6 +7,8 @@ implementation builds its network from ``stem`` and ``units``, and names its ten
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rn50.benchmark import rules
+
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """(units, channels of the 3x3 convolution) of each stage, at width 1."""
 EXPANSION = 4
@@ -15,6 +17,16 @@ STEM = 64
 """Output channels of the first convolution, at width 1."""
 CLASSIFIER = "fc1"
 """Name of the last layer; its tensors end in ``_weight`` and ``_bias``."""
+IMAGE_MIB = 64
+"""GPU memory in MiB that training takes for an image of 224x224 pixels in half precision.
+
+PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The
+rest is a margin for gradients, workspaces and the input pipeline. On an H200 a step of 400 images had a peak
+of 44 MiB an image, with weights and without input (docs/measurements.md). For float32 on a CPU twice as much
+is taken; there the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with PyTorch.
+Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
+BLUR_POOL_MIB = 15
+"""Memory in MiB that BLURPOOL adds to ``IMAGE_MIB``: PyTorch keeps 10 MiB more (counted in the same test)."""
 
 
 class Convolution(NamedTuple):
@@ -99,3 +111,10 @@ def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
     tensors[f"{CLASSIFIER}_weight"] = (classes, features(width))
     tensors[f"{CLASSIFIER}_bias"] = (classes,)
     return tensors
+
+
+def training_mib(image_size: int, width: float, is_float32: bool, blur_pool: bool) -> float:
+    """Return the memory in MiB that training takes for an image of ``image_size`` x ``image_size`` pixels. A
+    run with several sizes takes as much as with the largest: the steps of all sizes share one pool."""
+    mib = IMAGE_MIB + BLUR_POOL_MIB * blur_pool
+    return (2 if is_float32 else 1) * mib * width * (image_size / rules.IMAGE_SIZE) ** 2

@@ -4,10 +4,12 @@
 about its build: whether it has code for the GPUs, and whether their driver runs its version of CUDA.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rn50 import frameworks
+from rn50.benchmark import network
 from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.frameworks import Traits
 from rn50.machine.gpus import OLDEST_DRIVER, Gpu, newer
@@ -37,6 +39,8 @@ def diagnoses(
     if any(gpu.mig for gpu in used):
         yield _mig(used, ranks, severity)
     yield from _memory(used)
+    if config is not None and runs_on_gpus:
+        yield from _batch_size(used, config)
     yield _speed(used)
     if len(machine.gpus) > 1:
         yield Diagnosis(OK, "GPU links", _links(machine.links))
@@ -96,6 +100,18 @@ def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
         text = f"{'; '.join(sentences)}: a run may lack it, and shares the GPU's speed"
         remedy = "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES"
         yield Diagnosis(WARNING, "GPU memory", text, remedy)
+
+
+def _batch_size(used: Sequence[Gpu], config: Config) -> Iterator[Diagnosis]:
+    """Yield a diagnosis if a batch of the largest images may not fit the free memory of a GPU."""
+    h, size = config.hyperparameters, max(config.image_sizes)
+    is_float32 = config.run.precision == "float32"
+    gib = network.training_mib(size, config.data.width, is_float32, h.blur_pool) / 1024
+    free_gib = min((gpu.free_mib / 1024 for gpu in used if gpu.free_mib and not gpu.mig), default=math.inf)
+    if gib * h.batch_size > free_gib:
+        text = f"{h.batch_size} images of {size}x{size} take about {gib * h.batch_size:.0f} GiB of a GPU"
+        remedy = f"set BATCHSIZE={free_gib / gib:.0f} or less, and an LR for it (rn50 borrow --suggest)"
+        yield Diagnosis(WARNING, "BATCHSIZE", f"{text}, and {free_gib:.0f} GiB are free", remedy)
 
 
 def _speed(used: Sequence[Gpu]) -> Diagnosis:

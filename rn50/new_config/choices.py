@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rn50 import frameworks
-from rn50.benchmark import rules
+from rn50.benchmark import network
 from rn50.errors import UserError, excerpt
 from rn50.frameworks import Traits
 from rn50.machine import hardware
@@ -25,14 +25,6 @@ from rn50.settings.fields import Data
 MIB = 1 << 20
 MODEL_UNKNOWN = "GPU of compute capability "
 """Beginning of the name that ``planned`` gives a GPU, because its model is not known."""
-IMAGE_MIB = 64
-"""GPU memory in MiB that training takes for an image of 224x224 pixels in half precision.
-
-PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The
-rest is a margin for gradients, workspaces and the input pipeline. On an H200 a step of 400 images had a peak
-of 44 MiB an image, with weights and without input (docs/measurements.md). For float32 on a CPU this code
-takes twice IMAGE_MIB; there the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with
-PyTorch. Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
 RESERVED_MIB = 4096
 """GPU memory in MiB of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
 BATCH_STEP = 8
@@ -157,7 +149,7 @@ def planned(text: str) -> tuple[Machine, Software]:
     # A driver that is new enough for the newest CUDA.
     driver = OLDEST_DRIVER[max(OLDEST_DRIVER)]
     model, memory = f"{MODEL_UNKNOWN}{major}.{minor}", gigabytes * 1024
-    if memory < RESERVED_MIB + IMAGE_MIB:
+    if memory < RESERVED_MIB + network.IMAGE_MIB:
         problem = f"no image fits beside the {RESERVED_MIB >> 10} GiB that a run needs without images"
         raise UserError(f"--for {excerpt(text)}", problem, "give GPUs with more memory")
     gpus = (Gpu(0, model, "", driver, (major, minor), memory),) * number
@@ -304,13 +296,14 @@ def step_mode(devices: Devices, framework: str, software: Software) -> Choice | 
     return Choice("fused", f"kernels of ours in one CUDA graph{elsewhere}")
 
 
-def fitting(devices: Devices, precision: str, data: Data) -> int | None:
+def fitting(devices: Devices, precision: str, data: Data, blur_pool: bool = False) -> int | None:
     """Return the most images of a batch that fit the free memory of a rank, at least 1; on a GPU a multiple
-    of ``BATCH_STEP``. None: the free memory is not known."""
+    of ``BATCH_STEP``. None: the free memory is not known. ``data.image_size`` is the largest size to train
+    with."""
     if devices.free_mib is None:
         return None
     is_float32 = precision == "float32" or (precision == "auto" and devices.device == "cpu")
-    image_mib = (2 if is_float32 else 1) * IMAGE_MIB * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
+    image_mib = network.training_mib(data.image_size, data.width, is_float32, blur_pool)
     if devices.device == "gpu":
         return max(1, int((devices.free_mib - RESERVED_MIB) / image_mib) // BATCH_STEP) * BATCH_STEP
     return max(1, int(devices.free_mib / 2 / image_mib))  # the other half is for data and other processes

@@ -4,6 +4,7 @@
 ``new_config.py`` calls one of the three functions, and prints ``cautions``.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Iterator
@@ -53,7 +54,9 @@ def of_base(base: Document, devices: Devices, precision: str) -> Source:
     """Return the hyperparameters and data of a configuration file, at its global batch size if that fits the
     memory, else at a smaller one. ``precision`` is the PRECISION of the new configuration."""
     config, path = of_document(base), base.path
-    batch = _batch(config.global_batch_size, path.name, config.data, devices, precision)
+    data = dataclasses.replace(config.data, image_size=max(config.image_sizes))
+    largest = choices.fitting(devices, precision, data, config.hyperparameters.blur_pool)
+    batch = _batch(config.global_batch_size, path.name, devices, largest)
     # A file of configs/ by its path from the root of the checkout.
     name = f"{CONFIGS.name}/{path.name}" if base.is_ours else str(path)
     return Source(origin.of_document(name, base), config.data, batch, path)
@@ -64,14 +67,13 @@ def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source
     else at a smaller one. Raises UserError if the recipe lacks its global batch size."""
     if recipe.global_batch_size is None:
         raise UserError(recipe.name, "does not say its global batch size", "give another source")
-    data = Data()
-    return Source(recipe, data, _batch(recipe.global_batch_size, recipe.name, data, devices, precision))
+    largest = choices.fitting(devices, precision, Data())
+    return Source(recipe, Data(), _batch(recipe.global_batch_size, recipe.name, devices, largest))
 
 
-def _batch(total: int, name: str, data: Data, devices: Devices, precision: str) -> Choice:
+def _batch(total: int, name: str, devices: Devices, largest: int | None) -> Choice:
     """Return BATCHSIZE and the reason for it: the images of a rank that make up the global batch size
-    ``total`` of the source ``name``, or as many as fit the memory if that is fewer."""
-    largest = choices.fitting(devices, precision, data)
+    ``total`` of the source ``name``, or ``largest`` if that is fewer."""
     ideal = max(1, round(total / devices.ranks))
     batch = ideal if largest is None else min(ideal, largest)
     if batch * devices.ranks == total:

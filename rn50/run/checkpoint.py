@@ -67,7 +67,8 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
     # safetensors opens files by path only. The path of the descriptor leads to the very file that
     # ``open_regular`` has checked.
     with files.open_regular(file, _REMEDY) as stream:
-        with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
+        path_of_descriptor = f"/proc/self/fd/{stream.fileno()}"
+        with safetensors.safe_open(path_of_descriptor, "np") as opened:
             yield opened
 
 

@@ -1,6 +1,8 @@
-"""What the doctor says of GPUs whose memory other computations hold."""
+"""What the doctor says of GPUs whose memory other computations hold, or a batch does not fit."""
 
 import dataclasses
+
+import pytest
 
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import WARNING
@@ -22,3 +24,18 @@ def test_gpus_that_others_use(data):
         said = findings.get("GPU memory")
         assert said is None if found is None else said.found.startswith(found)
         assert said is None or said.severity == WARNING and "nvidia-smi names the processes" in said.remedy
+
+
+@pytest.mark.parametrize(
+    "system, values, says", [
+        ("1xA100", {}, None), ("DGXH100_OPEN", {}, None),
+        ("1xA100", {"BATCHSIZE": 1000}, "1000 images of 224x224 take about 62 GiB of a GPU, and 40 GiB are"),
+        ("H200_OPEN", {}, "1024 images of 176x176 take about 49 GiB of a GPU, and 40 GiB are free"),
+        ("H200_OPEN", {"BLURPOOL": False}, None), ("H200_OPEN", {"IMAGE_SIZES": "96:1,144:9"}, None),
+    ])
+def test_a_batch_that_does_not_fit(system, values, says, data):
+    config = config_of(system, DATADIR=str(data)).replaced(**values)
+    found = {each.subject: each for each in doctor.examine(simulated("8xA100"), GPU_BUILD, config)}
+    said = found.get("BATCHSIZE")
+    assert said is None if says is None else said.found.startswith(says), said
+    assert said is None or "set BATCHSIZE=" in said.remedy and said.severity == WARNING

@@ -24,7 +24,8 @@ from rn50.results.parse import finite
 from rn50.results.result_files import find_result_files
 from rn50.results.run import read_run
 from rn50.results.validity import result_rules
-from rn50.settings.document import Document
+from rn50.settings import header
+from rn50.settings.document import CONFIGS, Document, file_of, systems
 from rn50.settings.fields import VARIABLE_OF, variables
 from rn50.settings.libraries import is_passed_through
 from rn50.settings.parsers import optimizer
@@ -116,6 +117,19 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("hardware", f"{count} x {result.accelerator_model}, {result.framework}"),
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
+    # Some results of the open division log no hyperparameters. A configuration file that has them names the
+    # result in its header.
+    for file in [] if result.recipe.learning_rate else map(file_of, systems()):
+        if result.name in header.read(Document(file)).get("published", ""):
+            stated = of_document(f"{CONFIGS.name}/{file.name}", Document(file))
+            note = f"its logs name no hyperparameter; {file.name} has them, and says where they come from"
+            whole = dataclasses.replace(stated, name=result.name, kind="published result", epochs=result.runs)
+            return dataclasses.replace(
+                whole,
+                provenance=provenance + stated.provenance,
+                notes=(note, *stated.notes),
+                train_samples=rules.TRAIN_SAMPLES,
+            )
     evaluations = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
     return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluations)
 

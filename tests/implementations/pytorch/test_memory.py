@@ -6,16 +6,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import ResNet50, training_loss  # noqa: E402
-from rn50.new_config import choices  # noqa: E402
+from rn50.benchmark.network import training_mib  # noqa: E402
 
 
-@pytest.mark.parametrize("precision, halves", [("bfloat16", 1), ("float32", 2)])
-def test_memory_of_an_image(precision, halves):
-    network = ResNet50(1000, 1.0, False, precision)
+@pytest.mark.parametrize(
+    "precision, halves, blur", [("bfloat16", 1, False), ("float32", 2, False), ("bfloat16", 1, True)])
+def test_memory_of_an_image(precision, halves, blur):
+    network = ResNet50(1000, 1.0, False, precision, blur=blur)
     network.initialize(0)
     few, more = (kept(network, images) for images in (2, 3))
-    mib = (more - few) / choices.MIB
-    assert 30 * halves < mib < choices.IMAGE_MIB * halves / 1.3
+    mib, counted = (more - few) / 2**20, training_mib(224, 1.0, halves == 2, blur)
+    assert 0.5 * counted < mib < counted / 1.3
 
 
 def kept(network, images):
