@@ -16,6 +16,7 @@ from rn50 import frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError, excerpt
 from rn50.frameworks import Traits
+from rn50.hyperparameters.plan.planner import BATCH_STEP
 from rn50.machine import hardware
 from rn50.machine.gpus import OLDEST_DRIVER, Gpu
 from rn50.machine.hardware import Cpu, Machine
@@ -27,8 +28,6 @@ MODEL_UNKNOWN = "GPU of compute capability "
 """Beginning of the name that ``planned`` gives a GPU, because its model is not known."""
 RESERVED_MIB = 4096
 """GPU memory in MiB of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
-BATCH_STEP = 8
-"""A batch on a GPU is a multiple of this number of images."""
 JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
 """Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30 (8.0), H100 and H200 (9.0),
 B200 (10.0).

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.hyperparameters.plan.planner import RULE, WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
 from rn50.new_config import choices
@@ -22,10 +22,6 @@ from rn50.results import chips, published
 from rn50.settings.config import of_document
 from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
-
-ALIKE = 0.03
-"""Relative error of predicted minutes (docs/measurements.md). To ``of_plan`` two plans are equally fast if
-their predicted minutes differ by at most this part; it then prefers the one with more published runs."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +90,8 @@ def of_plan(devices: Devices, precision: str) -> Source:
     planner = SystemPlanner()
     accelerator = chips.among(planner.accelerators, devices.models[0])
     # If nobody published a result with the GPU, the plan is made for the name of its model.
-    plans = planner.candidates(accelerator or devices.models[0], devices.ranks, largest)
-    # Prefer batch sizes that are a multiple of ``BATCH_STEP`` images for each rank, if there are any.
-    step = choices.BATCH_STEP * devices.ranks
-    plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
-    fastest = min(plans, key=lambda plan: plan.prediction.minutes_high)
-    most_minutes = fastest.prediction.minutes_high * (1 + ALIKE)
-    # The best of the plans that are about as fast as the fastest: a plan whose recipe was published at this
-    # very batch size comes first, then a plan with more published runs, then a faster plan.
-    plan = max(
-        (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
-        key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
-    )
-    within = "" if plan is fastest else f" within {ALIKE:.0%}, most published runs"
-    reason = f"fits {devices.room}; fewest predicted minutes{within}"
+    plan = planner.best(accelerator or devices.models[0], devices.ranks, largest)
+    reason = f"fits {devices.room}; {RULE}"
     batch = Choice(str(plan.global_batch_size // devices.ranks), reason)
     return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, accelerator)
 

@@ -140,13 +140,20 @@ def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_fi
     assert planner.recipe(3264, 8).runs == first.prediction.runs
 
 
-def test_of_batch_sizes_whose_minutes_are_printed_alike_the_one_of_most_runs_is_chosen(planner):
-    best, rival = planner.best(NAME, 8), planner.plan(NAME, 8, 3584)
-    assert (
-        rival.prediction.minutes_high < best.prediction.minutes_high < 1.005 * rival.prediction.minutes_high)
-    assert best.global_batch_size == 3264 and best.evidence > 300 > rival.evidence > 0
-    assert planner.plan(NAME, 8, 3328).evidence == 0, (
-        "the recipe of 3,264, which nobody is known to have run at 3,328")
+@pytest.mark.parametrize(
+    "name, number, fitting, size",
+    [(NAME, 8, 0, 3264),
+     ("H100-SXM-80GB", 8, 0, 3264),  # 4,080 is 1.4 % faster, by a recipe of five runs
+     ("H100-SXM-80GB", 8, 1216, 3264),  # as rn50 config new asks
+     ("H200-SXM-141GB", 1, 2176, 408)])  # of 816 and more on one accelerator few are published
+def test_of_batch_sizes_about_as_fast_a_usual_one_of_most_runs_wins(planner, name, number, fitting, size):
+    best = planner.best(name, number, fitting)
+    plans = planner.candidates(name, number, fitting)
+    usual = [each for each in plans if each.global_batch_size <= 408 * number]
+    fewest = min(each.prediction.minutes_high for each in usual)
+    alike = [each for each in usual if each.prediction.minutes_high <= 1.03 * fewest]
+    assert best.global_batch_size == size and best in alike
+    assert best.evidence == max(each.evidence for each in alike) > 0
 
 
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
@@ -231,7 +238,7 @@ def test_the_curve_has_every_scale_and_batches_that_fit(planner):
     for each in plans:
         assert (
             each.prediction.minutes_high
-            <= planner.plan(NAME, each.accelerators, 15 * each.accelerators).prediction.minutes_high)
+            <= 1.03 * planner.plan(NAME, each.accelerators, 15 * each.accelerators).prediction.minutes_high)
         assert 15 <= each.global_batch_size / each.accelerators <= 512  # as were published with it
     said = as_json("--curve")
     assert [each["minutes"] for each in said["curve"]] == [round(value, 4) for value in minutes]

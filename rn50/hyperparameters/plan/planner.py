@@ -2,7 +2,7 @@
 
 ``SystemPlanner`` predicts minutes from epochs (``epochs.py``) and images/s (``images_per_second.py``), and
 makes a ``Plan`` at one batch size, at the best one, or at the best one for each number of accelerators.
-``rn50 config new`` uses its ``candidates``. ``benchmarks/predictions.py`` measures the errors of the
+``rn50 config new`` uses it too. ``benchmarks/predictions.py`` measures the errors of the
 predictions on held-out published results.
 """
 
@@ -12,6 +12,8 @@ import operator
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
@@ -42,9 +44,16 @@ SCALES = tuple(2**n for n in range(13))
 WITHIN_OCTAVES = 0.25
 """A plan has a caution if its batch size and that of its recipe are further apart than this number of octaves
 (factors of two)."""
-EQUAL = 1.005
-"""Plans whose minutes differ by at most this factor count as equal, because minutes are printed with three
-digits."""
+ALIKE = 0.03
+"""Relative error of predicted minutes (docs/measurements.md). Two plans count as equally fast if their
+predicted minutes differ by at most this part."""
+BATCH_STEP = 8
+"""A batch on an accelerator is a multiple of this number of images, where there is a choice."""
+USUAL_SPANS = 0.9
+"""Share of the published results whose batch norm span counts as usual. The ten results with 800 or 816
+images took 36.4 epochs in the mean; those of the same batch sizes with fewer took 35.0."""
+RULE = f"fewest predicted minutes within {ALIKE:.0%}, most published runs"
+"""The choice of ``SystemPlanner.best``, in words."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,8 @@ class SystemPlanner:
         self._epochs = EpochModel(results)
         self._proven = list(expected_epochs.proven(results))
         self._points = self.throughput.points  # conditions of every published or measured rate
+        spans = [span for result in self.results if (span := result.recipe.model_bn_span)]
+        self._usual_span = float(np.quantile(spans, USUAL_SPANS)) if spans else math.inf
 
     @property
     def accelerators(self) -> list[str]:
@@ -203,18 +214,28 @@ class SystemPlanner:
             command=command(source.name, source.recipe.global_batch_size, global_batch_size),
         )
 
-    def best(self, accelerator: str, accelerators: int) -> Plan:
-        """Return the plan of the ``candidates`` with the smallest ``minutes_high``, so that a proven batch
-        size wins over one that may be a little faster. Among plans that are equal (``EQUAL``) the one with
-        the most evidence wins.
+    def best(self, accelerator: str, accelerators: int, fitting: int = 0) -> Plan:
+        """Return the best of the ``candidates``, by ``RULE``: of those that are about as fast (``ALIKE``) as
+        the fastest, a plan whose recipe was published at this very batch size comes first, then one with more
+        published runs, then a faster one. Speed is judged by ``minutes_high``, so that a proven batch size
+        wins over one that may be a little faster.
+
+        Where there is a choice, every accelerator has a multiple of ``BATCH_STEP`` images, and no more than
+        ``USUAL_SPANS`` of the published results, whose batch norm is over the images of an accelerator.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
-        plans = self.candidates(accelerator, accelerators)
-        fewest_minutes = min(plan.prediction.minutes_high for plan in plans)
-        equal = [plan for plan in plans if plan.prediction.minutes_high <= EQUAL * fewest_minutes]
-        return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
+        plans = self.candidates(accelerator, accelerators, fitting)
+        most = self._usual_span * accelerators
+        plans = [plan for plan in plans if plan.global_batch_size <= most] or plans
+        step = BATCH_STEP * accelerators
+        plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
+        most_minutes = (1 + ALIKE) * min(plan.prediction.minutes_high for plan in plans)
+        return max(
+            (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
+            key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
+        )
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return a plan for each published global batch size, rounded to a whole number of images per
