@@ -4,7 +4,7 @@
 #   command     rn50 demo-data --scale 4 data/demo_224 && DGXSYSTEM=DEMO_GPU_PYTORCH ./run_and_time.sh
 #               (`make bench-gpu` does this for five seeds, as its last part)
 #   machine     one GPU that PyTorch knows
-#   expected    not measured on these images; as many steps on 10,000 others took one H200 0.34 to 0.45 minutes
+#   expected    not measured on these images; as many steps on 10,000 others took one H200 0.27 to 0.36 minutes
 #               (docs/measurements.md)
 #   borrowed    the recipe of those, with as many steps: 28 epochs of 6,000 images for 16. What it prints is no MLPerf
 #               result, and says so.

@@ -83,6 +83,7 @@ def main(source: str, file: pathlib.Path) -> None:
     else:
         readable, _ = power.counters(source)  # _: reasons why others cannot be read
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
+        about["watts_from"] = power.kinds(readable)
         meter = PowerMeter(readable)
     begin_ms = now_ms()
     # ``running`` waits for this line. The ranks start when it comes.

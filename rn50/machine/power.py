@@ -130,7 +130,11 @@ def nvml(library: Any) -> tuple[list[Counter], str]:
 
 def _gpu(library: Any, number: int, handle: Any) -> Counter:
     """Return the energy counter of a GPU, or its power reading if it counts no energy, as GPUs before Volta.
-    ``handle`` is the GPU's in NVML."""
+    ``handle`` is the GPU's in NVML.
+
+    The reading is the mean of a second on Ampere and newer, without A100 and A30, and of the instant on older
+    GPUs (NVIDIA, NVML API Reference, nvmlDeviceGetPowerUsage).
+    """
 
     def read(query: Callable[[Any], float]) -> float:
         try:
@@ -144,6 +148,12 @@ def _gpu(library: Any, number: int, handle: Any) -> Counter:
     except OSError:
         return Counter(f"GPU {number}", partial(read, library.nvmlDeviceGetPowerUsage), is_power=True)
     return Counter(f"GPU {number}", joules)
+
+
+def kinds(counters: Sequence[Counter]) -> str:
+    """Return in words where the watts of these counters come from."""
+    found = ("power readings" if counter.is_power else "energy counters" for counter in counters)
+    return " and ".join(dict.fromkeys(found))
 
 
 def left_out(counters: Sequence[Counter]) -> str:

@@ -114,6 +114,7 @@ def test_gpus_by_their_counters_and_old_ones_by_their_power():
     energies, watts, lost = [1000, None], [0, 150], set()
     counters, reason = power.nvml(library(energies, watts, lost))
     assert reason == "" and [counter.part for counter in counters] == ["GPU 0", "GPU 1"]
+    assert power.kinds(counters) == "energy counters and power readings"
     clock = Clock()
     meter = power.PowerMeter(counters, clock)
     energies[0], watts[1], clock.now = 301_000, 250, 1.0

@@ -12,7 +12,7 @@ from rn50.submission import check
 H200 = ROOT / "docs" / "evidence" / "h200"
 
 
-@pytest.fixture(scope="module", params=sorted(path.name for path in H200.iterdir()))
+@pytest.fixture(scope="module", params=sorted(path.name for path in H200.iterdir() if path.is_dir()))
 def folder(request):
     """A folder of the runs of one command."""
     return H200 / request.param
@@ -20,7 +20,7 @@ def folder(request):
 
 @pytest.mark.parametrize(
     "name, minutes, mean, epochs, kilojoules, rate",
-    [("seeds_fused", 0.3467, None, [11, 15, 11, 11, 11], 10.2, 6392),
+    [("seeds_fused", 0.3026, None, [15, 11, 11, 11, 15], 10.6, 8551),
      ("one_run_graph", None, 0.4313, [11], None, 4999)])
 def test_minutes_epochs_energy_and_rate(name, minutes, mean, epochs, kilojoules, rate):
     [system] = score.score([H200 / name])
@@ -43,5 +43,5 @@ def test_what_they_say_of_the_machine_is_public(folder):
         sidecar = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         assert sidecar["system"]["accelerator_model_name"].startswith("NVIDIA H200")
         assert sidecar["machine"].startswith("vm: ") and sidecar["environment"] == {}
-        assert sidecar["config"]["data"]["folder"] == "data/demo_224"
+        assert sidecar["config"]["data"]["folder"] in ("data/demo_224", "/tmp/rn50/data/demo_224")
         assert sidecar["config"]["run"]["result_file"].startswith("/tmp/")

@@ -201,7 +201,8 @@ def test_random_damage_is_never_a_traceback(log):
 
 
 H200 = ROOT / "docs" / "evidence" / "h200" / "seeds_fused"
-"""Five runs on an H200 whose energy NVML measured: 79 W before the clock, 489 in the run, 700 its limit."""
+"""Five runs on an H200 whose energy NVML measured: 78 W before the clock, 583 in the run, 700 its limit. One
+reading of each run has a step of the counter too many: 834 W. Runs 0 and 2 are dropped."""
 
 
 def judged(folder):
@@ -214,8 +215,8 @@ def judged(folder):
 def test_the_power_logs_of_an_h200_are_valid():
     energy, errors = judged(H200)
     assert errors == []
-    assert energy.kilojoules == pytest.approx(10.17, abs=0.01) and energy.nodes == 1
-    assert energy.mean_watts == pytest.approx(489, abs=1) and 650 < energy.peak_watts < 700
+    assert energy.kilojoules == pytest.approx(10.61, abs=0.01) and energy.nodes == 1
+    assert energy.mean_watts == pytest.approx(583, abs=1) and 800 < energy.peak_watts < 850
     [before, *_], _ = zip(*power.read(power.file_of(H200 / "result_0.txt", 0))[0].readings, strict=True)
     assert before < parse.read_log(H200 / "result_0.txt").run_start_ms
 
@@ -288,18 +289,18 @@ FORGERIES = {
     "all readings x 0.01": (scaled(0.01), "where at least 10 W are possible"),
     "all 0 W": (scaled(0), "a mean of 0 W"), "10 MW": (scaled(20_000), "at most 2,500 W are possible"),
     "one reading of 1 MW": (
-        lambda folder: edit(folder, 2, lambda value: 1e6 if value > 650 else value), "1,000,000"),
+        lambda folder: edit(folder, 1, lambda value: 1e6 if value > 650 else value), "1,000,000"),
     "factor 0.001": (factor(0.001), "conversion_eff 0.001"),
     "two factors": (factor(1.0, 0.5), "conversion_eff 1.0, 0.5"),
-    "a factor in one run": (factor(0.5, runs=[2]), "times 0.5"),
+    "a factor in one run": (factor(0.5, runs=[1]), "times 0.5"),
     "readings of run 0": (copies(), "has the readings of result_0/node_0.txt"),
     "those, scaled": (copies(0.97), "has the readings of result_0/node_0.txt"),
     "those, but the first ten": (copies(change=lambda lines: [lines[0], *lines[11:]]), "has the readings of"),
-    "other sources in a run": (metadata(2, sources="package-0"), "measured is 'package-0'"),
+    "other sources in a run": (metadata(1, sources="package-0"), "measured is 'package-0'"),
     "nothing left out in a run": (metadata(3, not_included=""), "'GPU 0' without '', times 1"),
     "a copy as second node": (nodes(2), "2 power logs, and the run has 1 nodes"),
     "100 nodes": (nodes(100), "100 power logs, and the run has 1 nodes"),
-    "none in a run": (gone(2), "0 power logs, and another run has 1")}
+    "none in a run": (gone(1), "0 power logs, and another run has 1")}
 
 
 @pytest.mark.parametrize("forge, says", FORGERIES.values(), ids=FORGERIES)
