@@ -82,7 +82,8 @@ def completed(*words):
 
 def test_tab_completes_names_of_configurations_and_published_sources():
     assert completed("bench", "input", "DEMO") == [
-        "DEMO_CPU", "DEMO_CPU_OPEN", "DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
+        "DEMO_CPU", "DEMO_CPU_OPEN", "DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH", "DEMO_GPU_OPEN",
+        "DEMO_GPU_PYTORCH"]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
     for verb in ("compare", "reproduce"):  # where nothing but a result will do
