@@ -47,15 +47,15 @@ clear_caches() {
 part=${RN50_PART:-}
 
 end_on_ctrl_c
-files=() kept=() asked=''
+files=() kept='' asked=''
+while [ -e "$results/result_$runs.txt" ]; do runs=$((runs + 1)); done # more are there than are asked for: score them all
 for ((run = 0; run < runs; run++)); do
-  result="$results/result_$run.txt"
-  files+=("$result")
-  [ ! -e "$result" ] || kept+=("$result")
+  files+=("$results/result_$run.txt")
+  [ ! -e "${files[run]}" ] || kept=1
 done
-# Refuse weights, power logs or curves that are asked of every run, where a kept one has none.
-if [ "${part:-examine}" = examine ] && ((${#kept[@]} > 0)); then
-  "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
+# Refuse kept runs of another configuration, or without what is asked of every run: weights, a power log or curves.
+if [ "${part:-examine}" = examine ] && [ -n "$kept" ]; then
+  "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system" --kept || exit
 fi
 for ((run = 0; run < runs; run++)); do
   [ "${part:-examine}" = examine ] || [ "$part" = "$run" ] || continue

@@ -150,8 +150,8 @@ def run_campaign(
 
     It does what ./run_experiments.sh does, with one live view on a terminal. Runs of CONFIG that are there
     already are kept, and one that was interrupted starts from zero or, with --resume, from its last
-    checkpoint; so the same command resumes. Runs of another configuration end it. --json prints the score at
-    the end, in the form of rn50 score.
+    checkpoint; so the same command resumes. Runs of another configuration or of other data end it; the same
+    data may move to another folder. --json prints the score at the end, in the form of rn50 score.
 
     With --against the runs of two configurations alternate, and their comparison is the end, also pair by
     pair. Each has a folder of its own: results/CONFIG, or one below that of --output.
@@ -226,16 +226,16 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.paths
 @click.option("--system", required=True)
 @flag("--so-far", "Some runs are still to come: write the report only.")
-@flag("--kept", "Refuse weights, power logs or curves that these lack.")
+@flag("--kept", "Examine the runs that are there already.")
 @flag("--expected", "Before the first run: say what the file expects of one.")
 def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool, expected: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
     from rn50.launch.campaign import kept as kept_runs
     from rn50.launch.campaign import summary
-    from rn50.settings import header, named
+    from rn50.settings import document, header, named
 
     if kept:
-        kept_runs.refuse_lacking(paths, system, named.read(None))
+        kept_runs.examine(paths, system, named.Choice(document.find(None)).config)
     elif expected:
         if text := header.of(named.read(None)).get("expected"):
             say(f"expected of a run: {text}")

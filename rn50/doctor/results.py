@@ -1,19 +1,21 @@
 """Checks of the results that a run will write: ``diagnoses`` examines the folder, which may hold results of
 the same campaign; ``of_submission`` looks for settings that keep a result out of a submission."""
 
+import contextlib
 import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
+from rn50.data.certification import certificate
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.doctor.host import shown
 from rn50.errors import UserError
 from rn50.machine import software
 from rn50.results import counted, sidecar
 from rn50.results.parse import read_log
-from rn50.results.validity.result_rules import differences
+from rn50.results.validity.result_rules import differences, name_data_sets
 from rn50.settings.config import Config
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
@@ -31,26 +33,32 @@ def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
         if fault := _fault(file):
             remedy = f"move {file} away, and the same command makes that run again"
             yield Diagnosis(FAILURE, "results", fault, remedy)
-    if differences_in_words := _different(logs, config):
-        text = f"{result_file.parent} has runs of another configuration: {differences_in_words}"
-        remedy = "move them away, or set what they had; rn50 run -o or RESULTS names another folder"
-        yield Diagnosis(FAILURE, "results", text, remedy)
+    yield from other_configuration(logs, config, "commit")
 
 
-def _different(logs: Sequence[pathlib.Path], config: Config) -> str:
-    """Return in words how variables and commit of the runs with these ``logs`` differ from those of
-    ``config`` and this code; an empty text if they are equal."""
-    # Name of a run -> its variables and commit, of a log from the JSON file beside it.
+def other_configuration(logs: Sequence[pathlib.Path], config: Config, *more: str) -> Iterator[Diagnosis]:
+    """Yield a failure if the runs with these ``logs``, all of one folder, differ from ``config`` in their
+    data or in a variable that all runs of a campaign share, or from this code in ``more``, names of facts in
+    their sidecar files. The data are compared by their certificates if all have one, else by their folder.
+    """
+    # Name of a run -> contents of its sidecar file.
     runs = {log.name: sidecar.read(log) for log in logs}
     env = config.as_environment()
-    runs["the next run"] = {"variables": env, "commit": software.commit()}
-    # For each run the commit and the variables that all runs of a campaign share; nothing if the log has no
-    # JSON file.
+    asked = {"variables": env, "commit": software.commit()}
+    with contextlib.suppress(UserError):  # a run itself refuses a damaged certificate
+        if certified := certificate.read(pathlib.Path(config.data.folder)):
+            asked["data certificate"] = certified.content
+    runs["the next run" if more else "this command"] = asked
+    # A log without a sidecar file has no facts.
     facts = [
-        {**counted.shared(run["variables"], env), "commit": run.get("commit")} if "variables" in run else {}
+        counted.shared(run.get("variables", {}), env) | {name: run[name] for name in more if name in run}
         for run in runs.values()
     ]
-    return differences(list(runs), facts)
+    name_data_sets(facts, list(runs.values()), "DATADIR")
+    if differences_in_words := differences(list(runs), facts):
+        text = f"{logs[0].parent} has runs of another configuration: {differences_in_words}"
+        remedy = "move them away, or set what they had; rn50 run -o or RESULTS names another folder"
+        yield Diagnosis(FAILURE, "results", text, remedy)
 
 
 def _fault(file: pathlib.Path) -> str | None:

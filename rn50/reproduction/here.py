@@ -132,11 +132,8 @@ def _refuse_commands(document: Document) -> None:
 
 def _other_data(claim: Claim, config: Config) -> bool:
     """Return True if the data set here and that of the claim have certificates with different hashes."""
-    theirs = claim.saved.get("data certificate")
-    ours = certificate.read(pathlib.Path(config.data.folder))
-    their_hash = theirs.get("set_sha256") if isinstance(theirs, dict) else None
-    our_hash = ours.content.get("set_sha256") if ours else None
-    return isinstance(their_hash, str) and isinstance(our_hash, str) and their_hash != our_hash
+    theirs, ours = sidecar.data_set(claim.saved), certificate.read(pathlib.Path(config.data.folder))
+    return bool(theirs and ours and ours.content.get("set_sha256") not in (theirs, None))
 
 
 def _changed(claim: Claim, config: Config) -> list[str]:

@@ -84,6 +84,13 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(saved.get("config", {}).get(name, {}))
 
 
+def data_set(saved: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the data set, from the certificate that the run has saved; "" without one."""
+    certificate = saved.get("data certificate")
+    digest = certificate.get("set_sha256") if isinstance(certificate, dict) else None
+    return digest if isinstance(digest, str) else ""
+
+
 def variables(saved: Mapping[str, Any]) -> dict[str, str]:
     """Return the saved variables that may become part of a configuration: variables that rn50 reads, except
     those that belong to a single run, and harmless variables of libraries. Any other variable could make a

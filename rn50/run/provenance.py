@@ -68,11 +68,13 @@ def earlier_precision(config: Config) -> str | None:
     if config.run.result_file is None:
         return None
     values = config.as_environment()
+    # ``shared`` leaves out the variables that differ from run to run, such as SEED. The folder of the data
+    # decides no precision either.
+    ours = {**counted.shared(values, values), "DATADIR": ""}
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
-        # ``shared`` leaves out the variables that differ from run to run, such as SEED.
-        is_same = counted.shared(saved.get("variables", {}), values) == counted.shared(values, values)
-        if is_same and saved.get("machine") == _machine() and "precision" in saved:
+        theirs = {**counted.shared(saved.get("variables", {}), values), "DATADIR": ""}
+        if theirs == ours and saved.get("machine") == _machine() and "precision" in saved:
             return saved["precision"]
     return None
 

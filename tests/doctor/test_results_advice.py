@@ -1,9 +1,11 @@
 """What the doctor says of a folder of results: room, files that are none, runs of another configuration."""
 
+import json
 import re
 
 import pytest
 
+from rn50.data import layout
 from rn50.doctor import results as results_advice
 from rn50.doctor.diagnosis import FAILURE, OK
 from rn50.run import provenance
@@ -57,6 +59,15 @@ def test_runs_of_another_configuration_are_found_before_the_first_run(tmp_path, 
         f"{there}DECAY_EPOCHS is not there in result_0.txt, result_1.txt, 3.0 in the next run"]
     assert found(input_pipeline={"threads": 0}) == [], "a run saves how many it took"
     assert found(input_pipeline={"threads": 2}) != []
-    (tmp_path / "result_1.json").write_text(
-        (tmp_path / "result_1.json").read_text().replace('"commit": "', '"commit": "0'))
+    whole = (tmp_path / "result_1.json").read_text()
+    (tmp_path / "result_1.json").write_text(whole.replace('"commit": "', '"commit": "0'))
     assert [each.partition(": ")[2].partition(" is ")[0] for each in found()] == ["commit"]
+    (tmp_path / "result_1.json").write_text(whole)
+    for digest, places in (("a", []), ("b", [f"DATADIR is {tiny_config.data.folder} (data set aaaaaaaa"])):
+        for log in (tmp_path / "result_0.txt", tmp_path / "result_1.txt"):
+            provenance.add(log, {"data certificate": {"set_sha256": 64 * "a"}})
+        (tmp_path / "nvme").mkdir(exist_ok=True)
+        certified = {"files": dict.fromkeys(layout.FILES, {}), "set_sha256": 64 * digest}
+        (tmp_path / "nvme" / "certificate.json").write_text(json.dumps(certified))
+        elsewhere = found(data={"folder": str(tmp_path / "nvme")})
+        assert [each.partition("configuration: ")[2].partition(")")[0] for each in elsewhere] == places

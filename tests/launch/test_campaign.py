@@ -252,6 +252,20 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     changed = dataclasses.replace(system, label="demo data set")
     assert (
         "rn50 bench input DEMO_CPU    |" in dict(summary.lines(changed, unchecked, None, "DEMO_CPU"))["Next"])
+    # The file of another name is not in configs/, so its name would be no argument.
+    assert "rn50 bench input CONFIG    |" in dict(summary.lines(changed, unchecked, None, "MINE"))["Next"]
+    assert "rn50 run CONFIG -o " in dict(summary.lines(system, unchecked, None, "MINE+LR=1"))["Next"]
+
+
+def test_a_changed_result_elsewhere_is_compared_with_the_runs_of_the_default_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(summary, "ROOT", tmp_path)
+    write_runs(tmp_path / "elsewhere" / "changed", 60, 61, 62, 63, 64)
+    write_run(tmp_path / "results" / "DEMO_CPU" / "result_0.txt", 60)
+    [system] = score.score([tmp_path / "elsewhere"])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
+    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"]
+    assert told == f"rn50 compare {tmp_path}/results/DEMO_CPU {tmp_path}/elsewhere/changed".replace(
+        "rn50", told.split()[0])
 
 
 @pytest.mark.parametrize("name", ["DEMO_CPU+LR=1", "my run"])
@@ -324,6 +338,23 @@ def test_a_campaign_does_not_keep_in_silence_what_lacks_the_weights_asked_for(tm
     done = subprocess.run(command, capture_output=True, text=True, cwd=str(ROOT))
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "to have them: rn50 run DEMO_CPU -o results/weights --runs 1 --save-weights" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "environment, runs, status, says",
+    [({"MOM": "0.8"}, 2, 0, "warning: MOM: 0.8 of the environment has no effect: the configuration sets 0.9"),
+     ({"MOM": "0.8"}, 3, 0, ""),  # the doctor says so before the third run
+     ({"DATADIR": "/absent"}, 2, 2, "rn50: results: .* DATADIR is .*, /absent in this command; move them "),
+     ({"DATADIR": "/absent"}, 3, 2, "rn50: results: .* DATADIR is "),
+     ({"EVAL_TOP5": "1"}, 2, 2, "EVAL_TOP5 is 0 in result_0.txt, result_1.txt, 1 in this command")])
+def test_kept_runs_are_of_the_configuration_that_is_asked_for(tmp_path, environment, runs, status, says):
+    folder = campaigns.make(tmp_path / "DEMO_CPU", "0" * 40, {}, runs=2, config_file=DEMO)
+    logs = [str(folder / f"result_{number}.txt") for number in range(runs)]
+    done = CliRunner(mix_stderr=False).invoke(
+        main, ["summary", *logs, "--system", "DEMO_CPU", "--kept"],
+        env={"CONFIG_FILE": str(DEMO), **environment})
+    assert done.exit_code == status and len(done.stderr.splitlines()) == bool(says)
+    assert re.search(says, done.stderr)
 
 
 @pytest.mark.parametrize(

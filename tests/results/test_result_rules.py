@@ -18,6 +18,7 @@ from tests.conftest import every_fourth, in_test_all
 from tests.results import scored
 from tests.results.mutations import ALL, append, both, delete, double, insert, move, rewrite, times, value
 from tests.results.mutations import change as change_record
+from tests.support import campaigns
 from tests.support.campaigns import packaged, replace
 
 pytestmark = pytest.mark.xdist_group("campaign")
@@ -97,6 +98,21 @@ def test_score_check_and_package_refuse_alike(results, refused, name):
 
 def test_a_result_that_is_whole_is_refused_by_none(results, judged):
     assert judged(results) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "folder, hashes, fault",
+    [("/nvme", "aaaaa", ""), ("/data", "aabaa", "/data (data set bbbbbbbb) in result_2.txt"),
+     ("/nvme", "aaba", "/nvme in result_2.txt")])
+def test_the_data_of_the_runs_are_compared_by_their_certificates_if_all_have_one(
+    results, folder, hashes, fault
+):
+    for number, digit in enumerate(hashes):
+        campaigns.change(
+            results / f"result_{number}.txt", **{"data certificate": {"set_sha256": 64 * digit}})
+    replace(results / "result_2.json", '"folder": "/data"', f'"folder": "{folder}"')
+    found = [finding.message for finding in result_rules.configuration(run.read_folders([results])[results])]
+    assert len(found) == bool(fault) and all(fault in message for message in found)
 
 
 def test_the_minutes_are_told_of_what_is_not_valid(results):

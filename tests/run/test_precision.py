@@ -158,14 +158,15 @@ def test_all_ranks_take_the_same_by_their_sum(config):
 
 @pytest.mark.parametrize(
     "changes, facts, is_taken",
-    [({"seed": 8}, {}, True), ({"target": "0.5"}, {}, False), ({}, {"machine": "another"}, False),
+    [({"run": {"seed": 8}}, {}, True), ({"data": {"folder": "/nvme"}}, {}, True),
+     ({"run": {"target": "0.5"}}, {}, False), ({}, {"machine": "another"}, False),
      ({}, {"precision": "float16"}, False)])
 def test_the_runs_of_a_campaign_have_the_precision_of_the_first(config, tmp_path, changes, facts, is_taken):
     """Rank 0 reads it; the other rank may not see the folder. Trials would find float32."""
     config, nowhere = (
         with_changes(config, run={"result_file": str(folder / "result_1.txt")})
         for folder in (tmp_path, tmp_path / "nowhere"))
-    provenance.save(with_changes(config, run=changes), 7, tmp_path / "result_0.txt")
+    provenance.save(with_changes(config, **changes), 7, tmp_path / "result_0.txt")
     provenance.add(tmp_path / "result_0.txt", {"precision": "bfloat16"} | facts)
     trials = [{"float32": 3, "bfloat16": 12}] * 2
     assert chosen_by(config, trials)[0].name == "float32"  # no log yet

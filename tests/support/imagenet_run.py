@@ -7,9 +7,10 @@ import os
 import pathlib
 
 from rn50.benchmark import rules, schedule
+from rn50.files import ROOT
 from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
-from rn50.settings.document import Document
+from rn50.settings.document import Document, absolute_paths
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "configs" / "config_NF5688M6.sh"
 ACCURACIES = (0.3244, 0.43164, 0.51848, 0.59288, 0.6182, 0.6983, 0.72614, 0.74946, 0.76082)
@@ -33,8 +34,9 @@ def tensors():
 
 @functools.cache
 def _sourced(file, _):
-    """What bash makes of a file, once in an environment."""
-    return Document(file).sourced()
+    """What bash makes of a file, once in an environment; a relative path begins in the checkout."""
+    sourced = Document(file).sourced()
+    return {**sourced, **absolute_paths(sourced, ROOT)}
 
 
 def configured(file=CONFIGURATION, **environment):

@@ -125,6 +125,23 @@ def test_kept_runs_of_another_configuration_end_a_campaign_before_its_first_run(
     assert campaigns.snapshot(here / "mix") == before
 
 
+def test_fewer_runs_than_there_are_keep_all_of_them(checkout, here):
+    """The report of five runs is not replaced by that of one."""
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    for number in (0, 1, 2, 4):
+        (here / f"result_{number}.txt").touch()
+    status, said = run(
+        [checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS=".", NEXP="1")
+    files = " ".join(f"{here}/result_{number}.txt" for number in range(3))
+    assert status == 0 and said.splitlines() == [
+        f"-m rn50 summary {files} --system DEMO_CPU --kept",
+        *(f"run {number + 1} of 3: kept, {here}/result_{number}.txt is there" for number in range(3)),
+        f"-m rn50 summary {files} --system DEMO_CPU"]
+
+
 SCRIPT_SAYS = ["rn50: stopped by SIGINT; the same command again resumes"]
 RUN_SAYS = ["rn50: run 1 stopped by SIGINT; the same command again resumes there"]
 

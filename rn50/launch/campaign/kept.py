@@ -1,11 +1,13 @@
-"""Refuse weights, power logs or curves that are asked of every run of a campaign, where a finished run, which
-is kept as it is, has none."""
+"""Examine the finished runs of a campaign, which are kept as they are, before anything else is done: each has
+to be of the configuration that is asked for, and to have the weights, power log or curves that are asked of
+every run."""
 
 import pathlib
 import shlex
 from collections.abc import Sequence
 
 from rn50 import process
+from rn50.doctor import doctor, results
 from rn50.errors import UserError
 from rn50.results import power
 from rn50.run import tensorboard
@@ -13,6 +15,21 @@ from rn50.run.display import CURVES
 from rn50.settings import named
 from rn50.settings.config import Config
 from rn50.weights import weights_file
+
+
+def examine(logs: Sequence[pathlib.Path], system: str, config: Config) -> None:
+    """Raise UserError if a finished run of a campaign is of another configuration than ``config``, or as
+    ``refuse_lacking`` does. ``logs`` are those of all runs of the campaign, some of which may be still to
+    make.
+
+    If none is, warn of variables of the environment that have no effect, as the doctor does before a run.
+    """
+    finished = [log for log in logs if log.exists()]
+    if finished == list(logs):
+        doctor.show_brief(doctor.overridden(config))
+    for other in results.other_configuration(finished, config):
+        raise UserError(other.subject, other.found, other.remedy)
+    refuse_lacking(finished, system, config)
 
 
 def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) -> None:

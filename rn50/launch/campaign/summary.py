@@ -15,6 +15,7 @@ from rn50.results import other_load, scoreboard, timing
 from rn50.results import score as scoring
 from rn50.results.score import SystemScore
 from rn50.results.validity.result_rules import NOT_VALID
+from rn50.settings import named
 from rn50.submission import check as checking
 from rn50.submission.check import CheckReport
 from rn50.terminal import Terminal, counted, minutes, print_rows, say
@@ -117,7 +118,8 @@ def _next(score: SystemScore, system: str) -> str:
     """Return the next command, or advice where none helps. ``system`` is the name of the configuration, with
     "+VARIABLE=VALUE" behind it for each --set."""
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
-    base, *changes = system.split("+")  # DEMO_CPU+LR=1: base DEMO_CPU, changes ["LR=1"]
+    name, *changes = system.split("+")  # DEMO_CPU+LR=1: name DEMO_CPU, changes ["LR=1"]
+    base = named.arguments(name)  # CONFIG, if the file is not in configs/
     if any(run.is_cut for run in score.runs):
         return f"without BENCHMARK_STEPS runs give a result    |    {rn50} bench throughput {base}"
     missed = sum(not run.converged for run in score.runs)
@@ -132,10 +134,12 @@ def _next(score: SystemScore, system: str) -> str:
     folder = score.runs[0].file.parent
     # Compare with the runs of the unchanged configuration, and make these first if there are none.
     if changes:
-        other = folder.parent / base
-        output = "" if other.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(other))}"
+        beside, default = folder.parent / name, ROOT / "results" / name
+        has_default = any(default.glob("result_*.txt")) and not any(beside.glob("result_*.txt"))
+        other = default if has_default else beside
+        output = "" if other.absolute() == default else f" -o {shlex.quote(str(other))}"
         make_other = "" if any(other.glob("result_*.txt")) else f"{rn50} run {base}{output}    |    "
         return f"{make_other}{rn50} compare {shlex.join(map(str, (other, folder)))}"
     if score.label:
-        return f"{rn50} bench input {system}    |    docs/borrowing.md"
+        return f"{rn50} bench input {base}    |    docs/borrowing.md"
     return f"{rn50} package {shlex.quote(str(folder))} -o submission    |    docs/submission.md"

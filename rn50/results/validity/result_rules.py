@@ -233,7 +233,9 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     files = [run.log.path for run in runs]
     several_folders = len({file.parent for file in files}) > 1
     names = [str(file.parent) if several_folders else file.name for file in files]
-    for facts in (common, [_saved(run) for run in runs]):
+    saved = [_saved(run) for run in runs]
+    name_data_sets(saved, [run.saved for run in runs], "config / data / folder")
+    for facts in (common, saved):
         different = differences(names, facts)
         if different:
             message = f"the runs are not of one configuration: {different}"
@@ -268,6 +270,18 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, str):
         return rules.without_labels(value)
     return value if finite(value) is not None else json.dumps(value)
+
+
+def name_data_sets(facts: Sequence[dict[str, Any]], sidecars: Sequence[Mapping[str, Any]], key: str) -> None:
+    """Replace the folder of the data set, ``key`` of each run's ``facts``, by a text that is equal for equal
+    data in several folders, and different for other data in one folder. ``sidecars`` are the contents of the
+    runs' sidecar files. Leave all folders as they are if a run with facts has saved no hash of its data."""
+    named = [(sidecar.data_set(saved), values) for saved, values in zip(sidecars, facts, strict=True)]
+    folders: dict[str, str] = {}  # hash -> folder of the first run with these data
+    if all(digest for digest, values in named if values):
+        for digest, values in named:
+            if key in values:
+                values[key] = f"{folders.setdefault(digest, values[key])} (data set {digest[:8]})"
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
