@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 from rn50.files import ROOT
 
@@ -18,12 +19,13 @@ PICTURE = ROOT / "docs" / "images" / "report.png"
 PAGE = ROOT / "README.md"
 RESULTS = ROOT / "results" / "DEMO_CPU"
 SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
-SHOWN = re.compile(
-    r"\d+ of \d+ runs to make|expected of|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) "
-)
-FIRST_RUN, END = 5, 6
+SHOWN = re.compile(r"\d+ of \d+ runs to make|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) ")
+FIRST_RUN, END = 4, 6
 """Lines of the beginning with its first run, and lines of the end."""
-WIDTH, HEIGHT = 1280, 1500
+WIDTH, HEIGHT = 1280, 980
+"""Pixels of the picture: one screen, with the table of the runs."""
+COLUMNS = 92
+"""Longest line that GitHub shows whole."""
 
 
 def sample() -> str:
@@ -35,7 +37,8 @@ def sample() -> str:
     if done.returncode:
         raise SystemExit(f"picture: the demo ended with status {done.returncode}:\n{done.stdout}")
     lines = [line for line in done.stdout.splitlines() if SHOWN.match(line)]
-    return "\n".join([*lines[:FIRST_RUN], "...", *lines[-END:]]) + "\n"
+    shown = [*lines[:FIRST_RUN], "...", *lines[-END:]]
+    return "\n".join(textwrap.fill(line, COLUMNS, subsequent_indent=" " * 8) for line in shown) + "\n"
 
 
 def draw(report: pathlib.Path) -> None:
