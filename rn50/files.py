@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import rn50
-from rn50.errors import UserError, excerpt
+from rn50.errors import UserError, did_you_mean, excerpt
 
 PACKAGES = pathlib.Path(__file__).resolve().parent.parent
 """Folder with the packages ``rn50`` and ``implementations``: a checkout, or the folder of pip's packages."""
@@ -98,6 +98,15 @@ def other_checkout() -> pathlib.Path | None:
             if IS_CHECKOUT and (folder / "run_experiments.sh").is_file() and (folder / "rn50").is_dir():
                 return None if (folder / "rn50").samefile(PACKAGES / "rn50") else folder
     return None
+
+
+def nearest(path: pathlib.Path) -> str:
+    """Return a question that suggests another name for the outermost part of ``path`` that does not exist; ""
+    if no name beside it is near."""
+    missing = next(part for part in (*reversed(path.parents), path) if not os.path.lexists(part))
+    with contextlib.suppress(OSError):  # its parent may be a file, or unreadable
+        return did_you_mean(missing.name, os.listdir(missing.parent), nearness=0.7)
+    return ""
 
 
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:

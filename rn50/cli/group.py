@@ -13,7 +13,7 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -42,17 +42,23 @@ def _interrupt(number: int, _: object) -> None:
     raise KeyboardInterrupt(number)
 
 
+_OTHER_NAMES = {"epochs": "NUMEPOCHS", "gpus": "DGXNGPU"}
+"""Name under which other programs have a value, in small letters -> its variable."""
+_OF_OTHER_PROGRAMS = {"help": "Write rn50 --help", "version": "Write rn50 --version"}
+"""Word that is a verb of other programs -> what to write in its place."""
+
+
 class _Verb(click.Command):
-    """A verb. If it has the option ``--set``, its error for ``--lr 1`` or ``LR=1`` says how to set that
-    variable."""
+    """A verb. If it has the option ``--set``, its error for ``--lr 1``, ``-lr 1`` or ``LR=1`` says how to set
+    that variable."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         typed = [*args]  # click empties ``args`` as it parses
         try:
             return super().parse_args(context, args)
         except click.UsageError as error:
-            has_set = any("--set" in parameter.opts for parameter in self.params)
-            if has_set and (advice := _as_set(typed)):
+            options = {name for parameter in self.params for name in parameter.opts}
+            if advice := _as_option(typed, options):
                 raise click.UsageError(f"{error.message}; {advice}", context) from None
             raise
 
@@ -70,23 +76,29 @@ class CleanedUpVerb(_Verb):
             return super().invoke(context)
 
 
-def _as_set(typed: Sequence[str]) -> str:
-    """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``--lr=1`` or ``LR=1``; else
-    ""."""
+def _as_option(typed: Sequence[str], options: Collection[str]) -> str:
+    """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``-lr 1``, ``--lr=1`` or
+    ``LR=1``, of a verb with these ``options``. Return how else to give the value if --set refuses the
+    variable, or if the verb has an option of its own for it. Return "" if ``typed`` has no value."""
     # Name of a variable or of its field in ``Config``, in small letters and without _ -> the variable.
-    names: dict[str, str] = {}
+    names = {**_OTHER_NAMES}
     for _, field, variable in variables():
         for text in (field, variable.name):
             names[text.replace("_", "").lower()] = variable.name
     # Each argument is seen with the one before, because ``--set LR=1`` needs no advice, and with the one
-    # after, which is the value of ``--lr 1``. A variable of RUNS_OWN_NAMES, such as SEED, gets no advice,
-    # because --set refuses it.
+    # after, which is the value of ``--lr 1``.
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
-        option, equals, value = argument.removeprefix("--").partition("=")
-        is_setting = bool(equals) or argument.startswith("--")
+        option, equals, value = argument.lstrip("-").partition("=")
         name = names.get(re.sub("[-_]", "", option).lower())
-        if is_setting and name and name not in RUNS_OWN_NAMES and before not in ("--set", "--against"):
-            return f"write --set {name}={value if equals else after}"
+        if not name or before in ("--set", "--against") or not (equals or argument.startswith("-")):
+            continue
+        setting = f"{name}={value if equals else after}"
+        if name == "DGXNGPU" and "--accelerators" in options:
+            return f"write --accelerators {setting.partition('=')[2]}"
+        if name == "SEED" and "--runs" in options:
+            return f"every run draws its own; {setting} DGXSYSTEM=NAME ./run_and_time.sh makes one with it"
+        if "--set" in options and argument not in options:
+            return f"put {setting} in front of rn50" if name in RUNS_OWN_NAMES else f"write --set {setting}"
     return ""
 
 
@@ -121,10 +133,10 @@ class Verbs(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
-            names = self.list_commands(context)
+            names = [name for name, verb in self.commands.items() if not verb.hidden]
             all_verbs = f"there are: {', '.join(names)}" if len(names) < 9 else ""
-            hint = did_you_mean(args[0], names) or all_verbs
-            error.message += f" {hint[:1].upper()}{hint[1:]}"
+            hint = _OF_OTHER_PROGRAMS.get(args[0]) or did_you_mean(args[0], names) or all_verbs
+            error.message += hint and f" {hint[:1].upper()}{hint[1:]}"
             raise
 
 

@@ -164,10 +164,13 @@ def borrow(
         else:
             display.print_suggestions(recipes, global_batch_size, Terminal())
         return
+    forms = f"{origin.FORMS}; --suggest --gbs N ranks what there is"
     if not source:
-        raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
+        raise UserError(f"borrow from what? give {forms}")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    borrowed = borrowed_from(origin.find(source), document.find(name), global_batch_size, names, partial)
+    borrowed = borrowed_from(
+        origin.find(source, forms), document.find(name), global_batch_size, names, partial
+    )
     if output:
         writing.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)

@@ -13,7 +13,7 @@ from rn50.benchmark import rules
 from rn50.cli import group, ranks
 from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import Whole
-from rn50.errors import Status
+from rn50.errors import Status, UserError
 from rn50.files import ROOT, refuse_without_checkout
 from rn50.packages import needed_for
 from rn50.settings import config as configuration
@@ -246,8 +246,8 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bo
 
 
 class _ForScripts(click.Command):
-    """A verb that scripts call, without arguments. Its error for an argument names ``rn50 run``, which a
-    person who names a configuration was looking for."""
+    """A verb that scripts call, without arguments, and with a configuration in the environment. Its error for
+    an argument, or without a configuration, names ``rn50 run``, which a person was looking for."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         try:
@@ -255,6 +255,11 @@ class _ForScripts(click.Command):
         except click.UsageError as error:
             error.message += ". To train: rn50 run CONFIG"
             raise
+
+    def invoke(self, context: click.Context) -> None:
+        if process.environment().keys().isdisjoint(("OPTIMIZER", "BATCHSIZE", "LR")):
+            raise UserError(f"rn50 {self.name}", "scripts call it", "to train: rn50 run DEMO_CPU")
+        super().invoke(context)
 
 
 @group.main.command(

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import published
@@ -17,7 +18,8 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 
 def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
     """Return the result files that ``paths`` mean, each once. A file means itself, whatever its name. A
-    folder means every ``result_*.txt`` below it, in the order of the numbers in their names.
+    folder means every ``result_*.txt`` below it, in the order of the numbers in their names; without any,
+    every ``*.log`` in it.
 
     Folders of published results also have files of other benchmarks, ``results/<system>/<benchmark>/``. So
     if some files below a folder lie in a folder with the name of this benchmark, only these count.
@@ -39,18 +41,18 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
         if any(result.name.lower() == str(path).lower() for result in published.results()):
             raise UserError(path, "the name of a published result", "give its logs; rn50 compare takes names")
         remedy = "give result files or a folder of them; rn50 run CONFIG makes one in results/"
-        raise UserError(path, "no such file or folder", remedy)
+        raise UserError(path, "no such file or folder", files.nearest(path) or remedy)
     if not os.path.isdir(path):
         return [path]
-    files = sorted(_walk(path), key=_in_order)
-    if not files:
+    logs = sorted(_walk(path), key=_in_order) or sorted(path.glob("*.log"), key=_in_order)
+    if not logs:
         remedy = "give a folder that holds result files, or the files themselves"
-        if any(path.glob("*.log")):
-            remedy = f"give the logs themselves: {shlex.quote(str(path))}/*.log"
+        if any(path.glob("result_*.txt.partial")):
+            remedy = f"a run goes on there, or was interrupted: rn50 watch {shlex.quote(str(path))} tells"
         raise UserError(path, "no result_*.txt below it", remedy)
     # Files of this benchmark in a published tree: ``realpath``, because their folder may be a link.
-    of_tree = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
-    return of_tree or files
+    of_tree = [file for file in logs if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
+    return of_tree or logs
 
 
 def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:

@@ -147,7 +147,7 @@ def against(first: Choice, words: Sequence[str]) -> Choice:
     # Both configurations have the values of --set.
     second = dataclasses.replace(first, document=document, values=(*first.values, *values))
     if not any(differences(first.config, second.config)):
-        remedy = "name another configuration, or a value that differs: --against LR=1"
+        remedy = "name another configuration, or a value that differs"
         raise UserError(option, f"has every value that {first.system} has", remedy)
     if second.system == first.system:
         raise UserError(option, f"a file that is called {first.system} too", "give it another name")

@@ -133,7 +133,7 @@ def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
     names = {row.name for row in rows}
     for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in names:
-            rows.append(Row(name, environ[name], *_other(name), origins[name]))
+            rows.append(Row(name, environ[name], *_other(name, config.run.framework), origins[name]))
     # Sections in the order of SECTIONS; the sort keeps the order within a section.
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
@@ -149,8 +149,9 @@ def why_no_effect(name: str, config: Config) -> str | None:
     return next(reasons, None)
 
 
-def _other(name: str) -> tuple[str, str, str, str]:
-    """Return (section, state, meaning, reason), as in ``Row``, of a name that fills no field."""
+def _other(name: str, chosen: str) -> tuple[str, str, str, str]:
+    """Return (section, state, meaning, reason), as in ``Row``, of a name that fills no field. ``chosen`` is
+    the value of FRAMEWORK."""
     if name in FIXED:
         meaning = f"{FIXED[name].meaning}; any accepted value means the one that rn50 has"
         return "hyperparameters", "used", meaning, ""
@@ -165,8 +166,14 @@ def _other(name: str) -> tuple[str, str, str, str]:
         if names and (name in names.elsewhere or (name.startswith(names.prefix) and name not in names.read)):
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
+    running = frameworks.traits(chosen)
+    absent = {framework.name for framework in frameworks.every().values()} - {running.name}
+    if not running.horovod:
+        absent.add("Horovod")
     for prefix, library in libraries.READERS.items():
         if name.startswith(prefix):
+            if library in absent:
+                return "environment", NO_EFFECT, meaning, f"FRAMEWORK={chosen} runs without {library}"
             return "environment", PASSED_THROUGH, meaning, f"to {library}"
     reason = "neither rn50 nor a library that it knows reads it"
     return "environment", IGNORED, meaning, "; ".join(filter(None, (reason, spelling(name))))

@@ -46,8 +46,15 @@ def test_a_path_is_no_name_of_a_new_configuration(name, problem):
     [(("doctor", "demo_cpu"), "did you mean DEMO_CPU? there are: "),
      (("bench", "inputt"), "Did you mean input?"), (("tune", "DEMO_CPU"), "There are: input"),
      (("config", "shw"), "Did you mean show?"), (("scor",), "Did you mean score?"),
-     (("borrow", "DGXH100"), "DGXH100: neither a file nor a published result")])
-def test_a_name_that_is_nearly_one(arguments, says):
+     (("borrow", "DGXH100"), "DGXH100: neither a file nor a published result"),
+     (("borrow", "DGXH100"), "; --suggest --gbs N ranks what there is"),
+     (("help",), "'help'. Write rn50 --help\n"), (("version",), "'version'. Write rn50 --version\n"),
+     (("trian",), "No such command 'trian'.\n"),  # train is a verb of the scripts
+     (("score", "test/golden"), "test/golden: no such file or folder; did you mean tests?\n"),
+     (("watch", "tests/goldn"), "tests/goldn: no such folder; did you mean golden?\n"),
+     (("run", "DEMO_CPU", "--set", "LR=1", "--against", "LR=1"), "configuration, or a value that differs\n")])
+def test_a_name_that_is_nearly_one(arguments, says, monkeypatch):
+    monkeypatch.chdir(ROOT)
     done = rn50(*arguments)
     assert done.exit_code == 2 and says in done.stderr
 

@@ -216,10 +216,24 @@ def test_a_long_value_is_refused_and_not_printed_whole(look, name):
      (["run", DEMO, "LR=1"], "LR=1"),
      (["bench", "throughput", DEMO, "--batch-size", "64"], "BATCHSIZE=64"),
      (["profile", DEMO, "--learning-rate", "2"], "LR=2"),
-     (["doctor", DEMO, "--set", "WD=0.0001", "TARGET=none"], "TARGET=none")])
+     (["doctor", DEMO, "--set", "WD=0.0001", "TARGET=none"], "TARGET=none"),
+     (["run", DEMO, "--epochs", "5"], "NUMEPOCHS=5"), (["run", DEMO, "--gpus=1"], "DGXNGPU=1"),
+     (["run", DEMO, "-lr", "1"], "LR=1")])
 def test_a_value_that_is_given_otherwise_is_told_how(arguments, meant):
     done = CliRunner(mix_stderr=False).invoke(main, arguments)
     assert done.exit_code == 2 and done.stderr.rstrip().endswith(f"; write --set {meant}")
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [(["run", DEMO, "--seed", "1"],
+      "every run draws its own; SEED=1 DGXSYSTEM=NAME ./run_and_time.sh makes one with it"),
+     (["bench", "input", DEMO, "--seed", "1"], "put SEED=1 in front of rn50"),
+     (["run", DEMO, "--power", "auto"], "put POWER=auto in front of rn50"),
+     (["plan", "--gpus", "8"], "write --accelerators 8")])
+def test_a_value_that_no_configuration_has_is_told_how(arguments, says):
+    done = CliRunner(mix_stderr=False).invoke(main, arguments)
+    assert done.exit_code == 2 and done.stderr.rstrip().endswith(f"; {says}")
 
 
 @pytest.mark.parametrize(

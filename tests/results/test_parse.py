@@ -181,9 +181,16 @@ def test_find_result_files_refuses_what_is_not_there(tmp_path):
         result_files.find_result_files([tmp_path])
     with pytest.raises(UserError, match="the name of a published result; give its logs"):
         result_files.find_result_files([pathlib.Path("v1.0/inspur/nf5688m6_mxnet")])
-    (tmp_path / "230501_1.log").touch()
-    with pytest.raises(UserError, match=rf"give the logs themselves: {tmp_path}/\*\.log$"):
+    (tmp_path / "result_0.txt.partial").touch()
+    with pytest.raises(UserError, match=rf"a run goes on there, or was .*: rn50 watch {tmp_path} tells$"):
         result_files.find_result_files([tmp_path])
+
+
+def test_the_logs_of_a_folder_may_have_names_of_their_own(tmp_path):
+    names = ["230501_2.log", "230501_10.log"]
+    for name in (*names, "result_0.txt.partial", "notes.txt"):
+        (tmp_path / name).touch()
+    assert result_files.find_result_files([tmp_path]) == [tmp_path / name for name in names]
 
 
 @needs_published

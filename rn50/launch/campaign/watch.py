@@ -15,6 +15,7 @@ from types import MappingProxyType
 from rich.console import RenderableType
 from rich.live import Live
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
@@ -31,7 +32,7 @@ def refuse_missing(results: pathlib.Path) -> None:
     """Raise UserError if there is no such folder."""
     if not results.is_dir():
         remedy = "name the results of a campaign, or begin one: rn50 run CONFIG"
-        raise UserError(results, "no such folder", remedy)
+        raise UserError(results, "no such folder", files.nearest(results) or remedy)
 
 
 def watch(results: pathlib.Path, runs: int) -> None:
