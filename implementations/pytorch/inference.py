@@ -18,9 +18,9 @@ Network = Callable[[torch.Tensor], torch.Tensor]
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes), both in the host's memory.
 
-    ``way`` says how the network is executed: "eager" or "compiled" on the CPU, "cuda-eager", "cuda-compiled"
-    or "cuda-graph" on a GPU. ``threads`` is the number of threads on the CPU. Raises UserError if a GPU is
-    needed and PyTorch sees none.
+    ``way`` says how the network is executed: "eager" or "compiled" on the CPU; on a GPU "cuda-eager",
+    "cuda-graph", captured as CUDA graphs, or "cuda-compiled", compiled and captured. ``threads`` is the
+    number of threads on the CPU. Raises UserError if a GPU is needed and PyTorch sees none.
     """
     torch.set_num_threads(threads)
     on_gpu = way.startswith("cuda-")
@@ -33,8 +33,9 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     device = torch.device("cuda" if on_gpu else "cpu")
     network: Network = _network(weights, precision, device)
     if way.endswith("compiled"):
-        network = torch.compile(network)
-    if way == "cuda-graph":
+        # A captured graph has one shape anyway, so on a GPU the code of each is compiled for its shape.
+        network = torch.compile(network, dynamic=False if on_gpu else None)
+    if way in ("cuda-graph", "cuda-compiled"):
         network = Graphs(network)
     return _on_arrays(network, device)
 

@@ -247,7 +247,8 @@ def test_a_library_is_named_and_its_variables_explained_as_far_as_they_are_known
     assert rows["NCCL_NO_SUCH"].text == "passed through to NCCL [environment]"
     assert rows["MXNET_USE_FUSION"].text.endswith("; passed through to MXNet [environment]")
     rows = states({
-        **IMAGENET, "FRAMEWORK": "pytorch", "MXNET_USE_FUSION": "0", "HOROVOD_CYCLE_TIME": "1", "TORCH_X": "1"})
+        **IMAGENET, "FRAMEWORK": "pytorch", "MXNET_USE_FUSION": "0", "HOROVOD_CYCLE_TIME": "1",
+        "TORCH_X": "1"})
     for name, library in (("MXNET_USE_FUSION", "MXNet"), ("HOROVOD_CYCLE_TIME", "Horovod")):
         assert rows[name].text.endswith(
             f"; no effect: FRAMEWORK=pytorch runs without {library} [environment]")

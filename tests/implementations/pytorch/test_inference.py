@@ -62,18 +62,21 @@ def test_every_batch_size_has_a_graph_of_its_own_and_its_first_images_are_no_con
 
 @pytest.mark.parametrize("precision", [pytest.param(name, marks=ON_GPU) for name in PRECISIONS])
 @pytest.mark.usefixtures("comparable_convolutions")
-def test_on_a_gpu_a_graph_gives_what_eager_gives_and_counts_the_same(precision):
+def test_on_a_gpu_a_graph_gives_what_eager_gives_and_compiled_what_the_cpu_gives(precision):
     weights = random_weights()
-    eager, graph = (inference.create(weights, f"cuda-{way}", precision, 1) for way in ("eager", "graph"))
+    eager, *others = (
+        inference.create(weights, f"cuda-{way}", precision, 1) for way in ("eager", "graph", "compiled"))
     on_cpu = inference.create(weights, "eager", "float32", 1)
     near_float32 = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}[precision]
     for number, size in enumerate((64, 1, 64, 2, 1)):
         given = images_of(size) + number
-        first, second, expected = eager(given), graph(given), on_cpu(given)
+        first, expected = eager(given), on_cpu(given)
         largest = np.abs(expected).max()
-        np.testing.assert_allclose(second, first, rtol=0, atol=largest * near_float32 / 10)
         np.testing.assert_allclose(first, expected, rtol=0, atol=largest * near_float32)
+        for other in others:
+            # Compiled code rounds an intermediate result less often than separate kernels do.
+            np.testing.assert_allclose(other(given), expected, rtol=0, atol=largest * near_float32)
+        np.testing.assert_allclose(others[0](given), first, rtol=0, atol=largest * near_float32 / 10)
         if precision == "float32":
-            best = expected.argmax(1)
-            np.testing.assert_array_equal(first.argmax(1), best)
-            np.testing.assert_array_equal(second.argmax(1), best)
+            for answer in (first, *(other(given) for other in others)):
+                np.testing.assert_array_equal(answer.argmax(1), expected.argmax(1))
