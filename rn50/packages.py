@@ -1,9 +1,10 @@
 """Packages that may be missing: errors that say how to install them."""
 
 import contextlib
+import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rn50.errors import UserError
 from rn50.files import INSTALL, ROOT
@@ -57,9 +58,9 @@ def install(name: str) -> str:
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 
-def pinned(name: str) -> str | None:
-    """Return NAME==VERSION of a distribution; None if ``VERSIONS`` does not have it."""
-    versions = "".join(file.read_text(encoding="utf-8") for file in VERSIONS if file.is_file())
+def pinned(name: str, files: Iterable[pathlib.Path] = VERSIONS) -> str | None:
+    """Return NAME==VERSION of a distribution; None if the ``files`` do not have it."""
+    versions = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
     # Lines are such as "psutil==7.2.2 \".
     match = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
     return match[0] if match else None

@@ -3,7 +3,6 @@
 ``rn50/doctor`` calls ``packages`` and ``gpus``. This file imports no MXNet, which may be missing.
 """
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -14,13 +13,12 @@ from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu, newer
 from rn50.machine.software import Software
+from rn50.packages import pinned
 from rn50.settings.config import Config
 
 FULL_DRIVER = "520.61.05"
 """First driver that comes with CUDA 11.8 (release notes of CUDA 11.8, table 3). MXNet compiles its fused
 operators to PTX by libnvrtc 11.8, and an older driver may not know this PTX."""
-
-REQUIREMENTS = ROOT / "requirements"
 
 SYSTEM_PACKAGES = {
     "libgomp.so.1": "libgomp1",
@@ -134,7 +132,5 @@ def _remedy(library: str) -> str:
     wheel = WHEELS.get(library.split(".so")[0])
     if wheel is None:
         return f"apt-file search {library} names the package that has it"
-    file = REQUIREMENTS / "mxnet-cu112.txt"  # missing without a checkout
-    requirements = file.read_text(encoding="utf-8") if file.is_file() else ""
-    pinned = re.search(rf"^{wheel}==\S+", requirements, re.MULTILINE)
-    return f"{sys.executable} -m pip install {pinned[0] if pinned else wheel}"
+    versions = [ROOT / "requirements" / "mxnet-cu112.txt"]  # missing without a checkout
+    return f"{sys.executable} -m pip install {pinned(wheel, versions) or wheel}"

@@ -4,7 +4,6 @@
 describes the public methods.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -161,9 +160,8 @@ class MxnetEngine:
         # True: every layer rounds its weights and inputs as in int8.
         rounds = run.quantization == quantization.NAME
         layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds, data.image_size)
-        h = self._config.hyperparameters
-        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
-        network = ResNet50(data.classes, data.width, h.bn_gamma_zero, layout, bias)
+        gamma_zero = self._config.hyperparameters.bn_gamma_zero
+        network = ResNet50(data.classes, data.width, gamma_zero, layout, self._config.first_bias)
         network.initialize(ctx=self.context)
         return network
 

@@ -4,7 +4,6 @@
 owes its caller.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -117,9 +116,8 @@ class PaddleEngine:
     def _network(self, precision: str) -> Any:
         """Return the network, without initial weights."""
         data, layout = self._config.data, f"N{self.batch_format.layout}"
-        h = self._config.hyperparameters
+        h, bias = self._config.hyperparameters, self._config.first_bias
         is_quantized = self._config.run.quantization == quantization.NAME
-        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, layout, is_quantized, bias)
 
 

@@ -1,6 +1,7 @@
 """Batches from PaddlePaddle's DataLoader, for INPUT_LIBRARY=dataloader, which machines without DALI use. The
 base class decodes and counts samples; this file normalises each batch on the rank's device."""
 
+import functools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +11,15 @@ from paddle.io import DataLoader
 from implementations.paddle import paddle
 from rn50.benchmark import rules
 from rn50.data.pipeline import loader_batches
-from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.settings.config import Config
 
 
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
-    def __init__(
-        self,
-        config: Config,
-        split: Split,
-        communicator: Any,
-        seed: int,
-        batch_format: BatchFormat,
-        epoch: int,
-    ):
-        super().__init__(config, split, communicator, seed, batch_format, epoch)
-        self._batch_format = batch_format
-        self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
+    @functools.cached_property
+    def _mean_and_std(self) -> list[paddle.Tensor]:
+        """Mean and standard deviation of the channels, on the rank's device."""
+        return [paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD)]
 
     def _load(self, **options: Any) -> Iterator[Any]:
         batches = iter(DataLoader(collate_fn=self._records.collate, **options))
@@ -39,6 +30,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _placed(self, prepared: list[paddle.Tensor], index: int) -> tuple[paddle.Tensor, paddle.Tensor]:
         images, labels = prepared
-        pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._batch_format.dtype)
+        mean, std = self._mean_and_std
+        pixels = ((images.astype("float32") - mean) / std).astype(self._batch_format.dtype)
         placed = pixels if self._batch_format.layout == "HWC" else pixels.transpose([0, 3, 1, 2])
         return placed, labels.astype("int64")

@@ -5,7 +5,6 @@ owes its caller.
 """
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -163,8 +162,7 @@ class PytorchEngine:
         h, data, run = self._config.hyperparameters, self._config.data, self._config.run
         layers = layers_of(run.step_mode, self.device, h.batch_size)
         rounds = run.quantization == quantization.NAME
-        bias = -math.log(data.classes) if h.loss == "binary" else 0.0
-        layers |= {"rounds": rounds, "blur": h.blur_pool, "bias": bias}
+        layers |= {"rounds": rounds, "blur": h.blur_pool, "bias": self._config.first_bias}
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, **layers)
 
     @contextlib.contextmanager

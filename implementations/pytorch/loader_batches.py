@@ -1,6 +1,7 @@
 """Batches from PyTorch's DataLoader, for INPUT_LIBRARY=dataloader, which machines without DALI use. The base
 class decodes and counts samples; this file copies each batch to the rank's device."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,31 +12,19 @@ from torch.utils.data import DataLoader
 from implementations.pytorch.device import device_of
 from rn50.benchmark import rules
 from rn50.data.pipeline import loader_batches
-from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.settings.config import Config
 
 
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
-    def __init__(
-        self,
-        config: Config,
-        split: Split,
-        communicator: Any,
-        seed: int,
-        batch_format: BatchFormat,
-        epoch: int,
-    ):
-        # Set first what ``_load`` uses, which the base class calls.
-        self._channels, self._device = batch_format.channels, device_of(batch_format)
-        self._dtype = getattr(torch, batch_format.dtype)
-        super().__init__(config, split, communicator, seed, batch_format, epoch)
-        self._mean = torch.tensor(rules.MEAN, device=self._device)
-        self._std = torch.tensor(rules.STD, device=self._device)
+    @functools.cached_property
+    def _mean_and_std(self) -> list[torch.Tensor]:
+        """Mean and standard deviation of the channels, on the rank's device."""
+        device = device_of(self._batch_format)
+        return [torch.tensor(values, device=device) for values in (rules.MEAN, rules.STD)]
 
     def _load(self, **options: Any) -> Iterator[Any]:
-        collate, pinned = self._records.collate, self._device.type == "cuda"
+        collate, pinned = self._records.collate, device_of(self._batch_format).type == "cuda"
 
         def tensors(samples: list[Any]) -> list[torch.Tensor]:
             """Return images and labels of a batch as tensors, which a worker passes on in shared memory."""
@@ -45,10 +34,11 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _placed(self, prepared: list[torch.Tensor], index: int) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = prepared
-        classes = labels.long().to(self._device, non_blocking=True)
-        pixels = images.to(self._device, non_blocking=True).float()
-        pixels = pixels.sub_(self._mean).div_(self._std).to(self._dtype)
+        mean, std = self._mean_and_std
+        classes = labels.long().to(mean.device, non_blocking=True)
+        pixels = images.to(mean.device, non_blocking=True).float()
+        pixels = pixels.sub_(mean).div_(std).to(getattr(torch, self._batch_format.dtype))
         # Kernels of tensor cores take pixels with a fourth channel, of zeros.
-        if self._channels > 3:
-            pixels = functional.pad(pixels, (0, self._channels - 3))
+        if self._batch_format.channels > 3:
+            pixels = functional.pad(pixels, (0, self._batch_format.channels - 3))
         return pixels.permute(0, 3, 1, 2), classes

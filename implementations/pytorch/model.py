@@ -199,8 +199,7 @@ class ConvNorm(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``). ``bias`` is the initial value of its biases:
-    with LOSS=binary -ln(classes), so that the sigmoid of every class begins near 1 / classes."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``). ``bias`` is the initial value of its biases."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     rounds = False

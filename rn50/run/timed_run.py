@@ -191,7 +191,6 @@ class TimedRun:
             self.display.evaluated(evaluated_epoch, accuracy)
             if evaluated_epoch == evaluations[0]:
                 loss_check.check_top1(accuracy, config.data.eval_samples, loss)
-            self.best.consider(evaluated_epoch, accuracy)
             # Stop at the target.
             if accuracy >= config.run.target_accuracy:
                 return RunResult(True, evaluated_epoch, accuracy)

@@ -7,6 +7,7 @@ Every verb that runs or measures gets a ``Config`` from ``named.read``, which so
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -82,6 +83,12 @@ class Config:
         """Sides of the training images, in pixels, each once, in the order of the epochs."""
         sizes = schedule.image_sizes(self.hyperparameters.image_sizes, self.data.image_size)
         return list(dict.fromkeys(size for size, _ in sizes))
+
+    @property
+    def first_bias(self) -> float:
+        """Initial value of the classifier's biases. With LOSS=binary it is -ln(classes), so that the sigmoid
+        of every class begins near 1 / classes."""
+        return -math.log(self.data.classes) if self.hyperparameters.loss == "binary" else 0.0
 
     def image_size_of(self, epoch: int) -> int:
         """Return the side of the training images of ``epoch``, in pixels."""

@@ -30,7 +30,8 @@ class LoaderBatches(Batches):
     """The batches of one split, prepared by processes of a DataLoader. The processes check each label when
     they read its record, so that ``check_labels`` has nothing to do.
 
-    The class of a framework defines ``_load`` and ``_placed``, which also normalises the pixel values.
+    The class of a framework defines ``_load`` and ``_placed``, which also normalises the pixel values and
+    makes of them what ``_batch_format`` says.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class LoaderBatches(Batches):
         batch_format: BatchFormat,
         epoch: int,
     ):
+        self._batch_format = batch_format
         workers = config.input_pipeline.threads
         ahead = _batches_per_worker(config, workers)
         super().__init__(config, split, communicator, workers * ahead)
