@@ -49,6 +49,7 @@ part=${RN50_PART:-}
 end_on_ctrl_c
 files=() kept='' asked=''
 while [ -e "$results/result_$runs.txt" ]; do runs=$((runs + 1)); done # more are there than are asked for: score them all
+export RN50_RUNS=$runs # every run saves it, for rn50 watch, and leaves it to this script to say that it was stopped
 for ((run = 0; run < runs; run++)); do
   files+=("$results/result_$run.txt")
   [ ! -e "${files[run]}" ] || kept=1

@@ -4,6 +4,7 @@ which starts ``train`` as every rank."""
 
 import contextlib
 import pathlib
+import shlex
 import sys
 
 import click
@@ -22,7 +23,7 @@ from rn50.terminal import Terminal, print_json, print_rows, say
 set_up = group.main.under("Set up and data")
 verb = group.main.under("Run")
 
-_runs = option("--runs", "Runs of the campaign.", default=rules.RUNS, type=Whole(1, 10_000))
+_COUNT = Whole(1, 10_000)
 
 
 @set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor MINE")
@@ -116,7 +117,7 @@ def config_new(
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
 @group.config_with_values
 @group.against
-@_runs
+@option("--runs", "Runs of the campaign.", default=rules.RUNS, type=_COUNT)
 @group.output("Folder of the results [default: results/CONFIG].", "results")
 @option(
     "--save-weights",
@@ -201,9 +202,9 @@ def run_campaign(
 
 @verb("watch", "Show a campaign that runs elsewhere", "rn50 watch results/DEMO_CPU")
 @click.argument("results", type=PATH)
-@_runs
+@option("--runs", "Runs of the campaign [default: what its runs have saved, else 5].", type=_COUNT)
 @group.as_json("rn50.launch.campaign.state.Campaign")
-def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
+def watch_campaign(results: pathlib.Path, runs: int | None, as_json: bool) -> None:
     """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends
     the watching only.
 
@@ -246,20 +247,16 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bo
 
 
 class _ForScripts(click.Command):
-    """A verb that scripts call, without arguments, and with a configuration in the environment. Its error for
-    an argument, or without a configuration, names ``rn50 run``, which a person was looking for."""
+    """A verb that scripts call, without arguments, and with a configuration in the environment. Otherwise a
+    person has typed it, and its error names ``rn50 run``, which that person was looking for."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(context, args)
-        except click.UsageError as error:
-            error.message += ". To train: rn50 run CONFIG"
-            raise
-
-    def invoke(self, context: click.Context) -> None:
-        if process.environment().keys().isdisjoint(("OPTIMIZER", "BATCHSIZE", "LR")):
-            raise UserError(f"rn50 {self.name}", "scripts call it", "to train: rn50 run DEMO_CPU")
-        super().invoke(context)
+        environ = process.environment()
+        wants_help = not {*args}.isdisjoint(context.help_option_names)
+        if not wants_help and (args or environ.keys().isdisjoint(("OPTIMIZER", "BATCHSIZE", "LR"))):
+            command = f"rn50 run {shlex.join(args) or 'DEMO_CPU'}"
+            raise UserError(f"rn50 {self.name}", "scripts call it, without arguments", f"to train: {command}")
+        return super().parse_args(context, args)
 
 
 @group.main.command(

@@ -24,7 +24,7 @@ from rn50.launch.local_launcher import kill, later
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib, not_ignored
-from rn50.run import beginning, checkpoint, log_file, saved_weights, watchdog
+from rn50.run import beginning, checkpoint, log_file, provenance, saved_weights, watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -130,7 +130,8 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         log_file.stop_abandoned(result_file)
     # Say why the job ended, unless a rank has said so itself.
     if stop.signal is not None:
-        _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
+        if not environ.get(provenance.RUNS):  # else the script of the campaign says it
+            _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
         return 128 + stop.signal
     # Number of the signal that ended the rank, if one did: its status is then -number, or 128 + number.
     number = -status if status < 0 else status - 128
@@ -228,6 +229,9 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             continue
         # After the first complaint, or the end of a rank, other text on stderr comes from ranks that end
         # because of that rank. A shell prints "Terminated" or "Killed" about a rank that a signal ended.
+        # After a signal to this process, ranks complain of those that have ended before them.
+        if stop.signal is not None and stream == "stderr":
+            continue
         if text.startswith("rn50: "):
             if text in complaints:
                 continue

@@ -59,7 +59,7 @@ _VARIABLE_OF_LOGGED = {
 """Name of a logged setting -> the variable that sets it."""
 _PUBLISHED = re.compile(r"v\d\.\d/", re.IGNORECASE)
 """Beginning of the name of a published result, like v1.0/Inspur/nf5688m6_mxnet."""
-_NOT_SETTINGS = RUNS_OWN_NAMES | {"seed", "precision_reason"}
+_NOT_SETTINGS = RUNS_OWN_NAMES | {"seed", "precision_reason", "runs"}
 """Names that are not settings of a result, because every run has its own value."""
 
 

@@ -20,6 +20,8 @@ from rn50.settings.config import Config
 from rn50.settings.document import Document
 from rn50.settings.libraries import is_passed_through
 
+RUNS = "RN50_RUNS"
+"""Environment variable in which ``run_experiments.sh`` gives its runs the number of runs of the campaign."""
 _VERSION = "rn50"
 """Name under which the file has the version of rn50. A file without it was not saved by a run."""
 _REMEDY = "move it away or set another RESULT_FILE"
@@ -37,8 +39,10 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
     """
     target = result_file.with_suffix(".json")
     _refuse_file_of_other_log(target, result_file.name)
+    runs = environment().get(RUNS)
     facts = {
         "seed": seed,
+        **({"runs": runs} if runs else {}),
         **({} if resumed_after is None else {"resumed_after": resumed_after}),
         "config": config.to_dict(),
         "variables": config.as_environment(),

@@ -67,10 +67,11 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
 @pytest.mark.parametrize("verb", ["launch", "train"])
 def test_a_verb_that_scripts_call_has_an_example_too(verb):
     assert "Example: " in rn50(verb, "--help").stdout
-    assert "To train: rn50 run CONFIG" in rn50(verb, "DEMO_CPU").stderr
-    said = rn50(verb, env=dict.fromkeys(("OPTIMIZER", "BATCHSIZE", "LR")))
-    assert said.stderr == f"rn50: rn50 {verb}: scripts call it; to train: rn50 run DEMO_CPU\n"
-    assert said.exit_code == 2
+    for arguments in ([], ["DEMO_CPU_PYTORCH", "--lr", "1"]):
+        words = " ".join(arguments) or "DEMO_CPU"
+        done = rn50(verb, *arguments, env=dict.fromkeys(("OPTIMIZER", "BATCHSIZE", "LR")))
+        assert done.exit_code == 2 and done.stderr == (
+            f"rn50: rn50 {verb}: scripts call it, without arguments; to train: rn50 run {words}\n")
 
 
 def completed(*words):

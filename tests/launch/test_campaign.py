@@ -24,7 +24,7 @@ from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import kept, state, summary, view, watch
 from rn50.results import score
-from rn50.run import log_file
+from rn50.run import log_file, provenance
 from rn50.run.display import CURVES, EpochProgress, read_progress
 from rn50.settings import document, header, named
 from rn50.settings.document import Document
@@ -65,6 +65,21 @@ def test_the_state_is_that_of_the_logs(results):
     assert (current.number, current.epoch, current.reached) == (3, 10, None)
     assert [each.epoch for each in current.evaluations] == [3, 7]
     assert campaign.last_epoch == 35 == int(campaign.ended[0].reached.epoch)
+
+
+def test_a_campaign_has_as_many_runs_as_its_newest_run_has_saved(results, monkeypatch):
+    assert len(state.read(results, None).runs) == rules.RUNS
+    for runs, number in (("3", 3), ("x", 5), ("1000000", 5), ("7", 7)):
+        campaigns.change(results / "result_1.txt", runs=runs)
+        newest = (results / "result_1.json").stat().st_mtime + 1
+        os.utime(results / "result_1.json", (newest, newest))
+        assert len(state.read(results, None).runs) == number
+    assert len(state.read(results, 2).runs) == 2
+    before, now = state.read(results, 2), state.read(results, None)  # the campaign was extended meanwhile
+    assert next(view.events(before, now)) == "run 3 of 7 begins"
+    monkeypatch.setenv(provenance.RUNS, "12")
+    provenance.save(named.read("DEMO_CPU", environ={}), 1, results / "result_8.txt")
+    assert json.loads((results / "result_8.json").read_text())["runs"] == "12"
 
 
 def test_the_time_that_is_left_follows_from_the_epochs_and_the_runs_before(results):

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import psutil
 import pytest
@@ -278,6 +279,15 @@ that process rank 1 [1,0]<stdout>:caf\xc3[1,0]<stdout>:\xa9
     assert [line for line in job._lines(io.BytesIO(output)) if any(line)] == [
         ("rank 0 of this machine: CPU 0", ""), ("c d", "stdout"), ("a b", "stdout"), ("e", "stderr"),
         ("that process rank 1", ""), ("café", "stdout"), ("of horovodrun", "stdout"), ("cut", "stdout")]
+
+
+@pytest.mark.parametrize("number, said", [(None, "rn50: another rank has stopped\n"), (signal.SIGINT, "")])
+def test_after_a_signal_no_rank_complains_of_another(capsys, number, said):
+    line = "[1]<stderr>:rn50: another rank has stopped\\n"
+    process = subprocess.Popen(["printf", line], stdout=subprocess.PIPE)
+    job._relay(process, "python", types.SimpleNamespace(signal=number))
+    process.stdout.close()
+    assert capsys.readouterr().err == said
 
 
 def test_mpirun_passes_on_long_lines_and_those_written_in_pieces():

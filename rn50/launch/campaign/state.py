@@ -1,6 +1,7 @@
 """``read``: the state of a campaign (several runs of one configuration), from the logs in its folder."""
 
 import pathlib
+import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -156,11 +157,20 @@ prints(
 )
 
 
-def read(results: pathlib.Path, runs: int) -> Campaign:
-    """Return the state of the campaign of ``runs`` runs whose logs are in the folder ``results``.
+def _number_of_runs(results: pathlib.Path) -> int:
+    """Return the number of runs of a campaign, as its newest run has saved it; else that of a result."""
+    newest = max(results.glob("result_*.json"), key=lambda file: file.stat().st_mtime, default=None)
+    runs = str(sidecar.read(newest).get("runs")) if newest else ""
+    return int(runs) if re.fullmatch(r"[1-9]\d{0,4}", runs, re.ASCII) else rules.RUNS
+
+
+def read(results: pathlib.Path, runs: int | None) -> Campaign:
+    """Return the state of the campaign of ``runs`` runs whose logs are in the folder ``results``. None: take
+    the number of runs that the newest run has saved.
 
     Raises UserError if a log cannot be read.
     """
+    runs = runs or _number_of_runs(results)
     states = tuple(_run(number, _log(results, number)) for number in range(1, runs + 1))
     last = next((state for state in reversed(states) if state.log), None)
     saved = sidecar.read(_log(results, last.number)) if last else {}

@@ -122,7 +122,7 @@ def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
     """Yield a plain line for each event between the states ``before`` and ``now`` of a campaign. None stands
     for the state before any run has begun."""
     for index, run in enumerate(now.runs):
-        previous = before.runs[index] if before else RunState(run.number)
+        previous = before.runs[index] if before and index < len(before.runs) else RunState(run.number)
         label = f"run {run.number} of {len(now.runs)}"
         if run.state == RUNNING and previous.state != RUNNING:
             yield f"{label} begins"

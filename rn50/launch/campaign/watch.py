@@ -35,8 +35,9 @@ def refuse_missing(results: pathlib.Path) -> None:
         raise UserError(results, "no such folder", files.nearest(results) or remedy)
 
 
-def watch(results: pathlib.Path, runs: int) -> None:
-    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends only the watching.
+def watch(results: pathlib.Path, runs: int | None) -> None:
+    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends only the watching. ``runs``
+    is as in ``state.read``.
 
     Raises UserError if there is no such folder, or a log cannot be read.
     """
