@@ -30,7 +30,7 @@ from benchmarks import step_floor
 from benchmarks.gpu_probe import device_rates
 from rn50.errors import UserError
 from rn50.launch import job, launchers
-from rn50.machine import hardware
+from rn50.machine import description, hardware
 from rn50.new_config import choices
 from rn50.printed import as_json
 from rn50.rates import compare, of_rounds
@@ -128,7 +128,8 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each mode and kind of data, as plain data. ``results`` are those of ``measure`` for
     ``modes``, or the reason why it failed, which becomes the only row. ``rates`` are those of the GPU."""
-    shape = {"batch": batch, "precision": precision}
+    accelerator = description.read().get("accelerator_model_name")
+    shape = {"accelerator": accelerator, "batch": batch, "precision": precision}
     if isinstance(results, str):
         yield {**shape, "mode": ",".join(modes), "failure": results}
         return

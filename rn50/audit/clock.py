@@ -9,7 +9,7 @@ import statistics
 from rn50.audit.run_set import NOT_CLOSED, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
 from rn50.benchmark import rules
 from rn50.errors import excerpt
-from rn50.hyperparameters.plan import images_per_second
+from rn50.hyperparameters.plan import images_per_second, own_rates
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.results import chips, published, timing, tree
 from rn50.results.parse import ResultLog, epoch_number, finite
@@ -145,10 +145,13 @@ def hardware(runs: RunSet) -> Evidence:
     name = chips.name(model)
     if name not in model_of_others.accelerators:
         return not_tested("hardware", f"nobody else published {excerpt(name)}")
-    rate, spread = model_of_others.predict(Conditions(name, number, batch_size / number))
+    conditions = Conditions(name, number, batch_size / number)
+    rate, spread = model_of_others.predict(conditions)
     # Standard deviation of the logarithm: that of the prediction, and 0.03 besides.
     deviations = math.log(measured / rate) / math.hypot(spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate:,.0f} predicted from others"
+    if (own := own_rates.find(conditions)) and not own.path.is_relative_to(runs.folder.resolve()):
+        text += f"; this code, measured: {own.words}"
     # Probability of so many standard deviations or more, in a normal distribution.
     p = math.erfc(deviations / math.sqrt(2)) / 2
     return Evidence("hardware", deviations > DEVIATIONS_FASTER, text, deviations, p)

@@ -98,6 +98,7 @@ def plan(
         prediction = predictor.plan(chip, accelerators, global_batch_size)
     else:
         prediction = predictor.best(chip, accelerators)
+    prediction = predictor.with_this_code(prediction)
     print_json(prediction) if as_json else display.print_plan(prediction, Terminal())
 
 

@@ -81,7 +81,7 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
     "[default: an installed one that can use this machine, else what suits its GPUs]",
     metavar="NAME",
 )
-@option("--for", 'Of GPUs that are not here, as "4 x 24GB 8.9".', "planned", metavar="GPUS")
+@option("--for", 'Of GPUs that are not here, as "4 x RTX-4090", "4 x 24GB 8.9".', "planned", metavar="GPUS")
 @flag("--force", "Replace a file that exists.")
 @group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
@@ -97,8 +97,8 @@ def config_new(
 
     With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
     rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
-    data set. Input settings are defaults, which rn50 tune input improves. --for takes number, memory and
-    compute capability of GPUs in place of this machine's.
+    data set. Input settings are defaults, which rn50 tune input improves. --for takes the number of GPUs and
+    the name that rn50 plan has for them, or memory and compute capability, in place of this machine's.
     """
     from rn50.machine import hardware, software
     from rn50.new_config import choices, new_config

@@ -21,6 +21,7 @@ from rn50.machine import hardware
 from rn50.machine.gpus import OLDEST_DRIVER, Gpu
 from rn50.machine.hardware import Cpu, Machine
 from rn50.machine.software import Software
+from rn50.results import chips, published
 from rn50.settings.fields import Data
 
 MIB = 1 << 20
@@ -47,6 +48,8 @@ MEASURED = (9, 0)
 """Compute capability of the GPU on which the values of STEP_MODE were measured (docs/measurements.md)."""
 _GPUS = re.compile(r"([1-9]\d{0,3}) *x *([1-9]\d{0,3}) *GB? *,? +(\d{1,2})\.(\d)", re.IGNORECASE)
 """Number of GPUs, gigabytes of memory, major and minor number of the compute capability: "4 x 24GB 8.9"."""
+_NAMED_GPUS = re.compile(r"([1-9]\d{0,3})(?: *x *| +)(\S.*)", re.IGNORECASE)
+"""Number of GPUs and their name: "4 x RTX-4090"."""
 
 
 class Choice(NamedTuple):
@@ -134,20 +137,22 @@ def devices(machine: Machine) -> Devices:
 
 
 def planned(text: str) -> tuple[Machine, Software]:
-    """Return a machine with the GPUs that ``text`` describes ("4 x 24GB 8.9"), and its software, without
-    packages. The machine's ``processor``, which the new file names, says what else is assumed of it.
+    """Return a machine with the GPUs that ``text`` describes ("4 x 24GB 8.9" or "4 x RTX-4090"), and its
+    software, without packages. The machine's ``processor``, which the new file names, says what else is
+    assumed of it.
 
-    Raises UserError if the text is in another form, or no image fits the memory.
+    Raises UserError if the text is in another form, names several or no known GPU, or no image fits the
+    memory.
     """
-    form = _GPUS.fullmatch(text.strip())
-    if not form:
-        problem = "not the number of GPUs, the memory of each and their compute capability"
-        without = "without a GPU the configuration is DEMO_CPU"
-        raise UserError(f"--for {excerpt(text)}", problem, f'write --for "4 x 24GB 8.9"; {without}')
-    number, gigabytes, major, minor = map(int, form.groups())
+    if form := _GPUS.fullmatch(text.strip()):
+        number, gigabytes, major, minor = map(int, form.groups())
+        model = f"{MODEL_UNKNOWN}{major}.{minor}"
+    else:
+        number, model = _named(text)
+        gigabytes, (major, minor), _ = chips.data_sheets()[model]
     # A driver that is new enough for the newest CUDA.
     driver = OLDEST_DRIVER[max(OLDEST_DRIVER)]
-    model, memory = f"{MODEL_UNKNOWN}{major}.{minor}", gigabytes * 1024
+    memory = gigabytes * 1024
     if memory < RESERVED_MIB + network.IMAGE_MIB:
         problem = f"no image fits beside the {RESERVED_MIB >> 10} GiB that a run needs without images"
         raise UserError(f"--for {excerpt(text)}", problem, "give GPUs with more memory")
@@ -158,6 +163,26 @@ def planned(text: str) -> tuple[Machine, Software]:
     assumed["processor"] = f"assumed: all GPU memory free, driver {driver} or newer"
     machine = dataclasses.replace(hardware.read(), gpus=gpus, cpus=cpus, **assumed)
     return machine, Software("3.11", {}, (), (), None)  # nothing is installed, and nothing is missing
+
+
+def _named(text: str) -> tuple[int, str]:
+    """Return the number and the name of the GPUs in a ``text`` like "4 x RTX-4090". Of several that are
+    called so, and have the same memory and compute capability, it is the one with the most published
+    results. Raises UserError as ``planned`` does."""
+    sheets = chips.data_sheets()
+    form = _NAMED_GPUS.fullmatch(text.strip())
+    names = [name for name in chips.known(published.results()) if name in sheets]
+    matches = chips.matching(form[2], names) if form else []
+    if len({sheets[name][:2] for name in matches}) > 1:
+        raise UserError(f"--for {excerpt(text)}", f"several are called so: {', '.join(matches)}", "say which")
+    if not form or not matches:
+        problem = (
+            "not the number of GPUs and a known name, or the memory of each and their compute capability"
+        )
+        without = "without a GPU the configuration is DEMO_CPU"
+        remedy = f'write --for "4 x RTX-4090" or --for "4 x 24GB 8.9"; {without}'
+        raise UserError(f"--for {excerpt(text)}", problem, remedy)
+    return int(form[1]), matches[0]
 
 
 def _smallest(values: Sequence[float | None]) -> float | None:

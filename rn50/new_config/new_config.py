@@ -111,6 +111,7 @@ prints(
     lambda r: (r.devices.device, r.devices.ranks, r.batch_size, r.config.global_batch_size),
     lambda r: {"batch_reason": r.source.batch.reason, "source": r.borrowed.origin.name},
     lambda r: (r.borrowed.assumed, {"accelerator": r.source.accelerator}, r.source.minutes),
+    lambda r: (r.source.this_code,),
     lambda r: {"written": r.file, "next": r.commands},
 )
 
@@ -291,7 +292,8 @@ def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple
         span = f"{prediction.minutes_low:.3g} to {prediction.minutes_high:.3g}"
         minutes = f"{prediction.minutes:.3g} minutes ({span})"
         minutes += f" at the rate of others' code on {source.accelerator}"
-    return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
+    ours = source.this_code.sentence if source.this_code else "not measured with this code"
+    return [("expected", epochs), ("", minutes), ("", ours)]
 
 
 def short(file: pathlib.Path) -> str:

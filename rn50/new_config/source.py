@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.plan.planner import RULE, WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.hyperparameters.plan.planner import RULE, WITHIN_OCTAVES, Plan, SystemPlanner, ThisCode
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
 from rn50.new_config import choices
@@ -44,6 +44,11 @@ class Source:
         """Minutes that `rn50 plan` predicts; null: no plan was made, or nobody published a result with the
         GPU."""
         return self.plan.prediction.minutes if self.plan and self.accelerator else None
+
+    @property
+    def this_code(self) -> ThisCode | None:
+        """The minutes with this code; null: nothing is known of it with the GPU."""
+        return self.plan.this_code if self.plan else None
 
 
 def of_base(base: Document, devices: Devices, precision: str) -> Source:
@@ -90,7 +95,8 @@ def of_plan(devices: Devices, precision: str) -> Source:
     planner = SystemPlanner()
     accelerator = chips.among(planner.accelerators, devices.models[0])
     # If nobody published a result with the GPU, the plan is made for the name of its model.
-    plan = planner.best(accelerator or devices.models[0], devices.ranks, largest)
+    plan = planner.best(accelerator or chips.name(devices.models[0]), devices.ranks, largest)
+    plan = planner.with_this_code(plan)
     reason = f"fits {devices.room}; {RULE}"
     batch = Choice(str(plan.global_batch_size // devices.ranks), reason)
     return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, accelerator)

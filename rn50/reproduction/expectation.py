@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from rn50.hyperparameters.plan import own_rates
 from rn50.hyperparameters.plan.images_per_second import Conditions, evaluations, minutes
 from rn50.hyperparameters.plan.planner import SystemPlanner
 from rn50.printed import Minutes
@@ -80,16 +81,18 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     """Return the expectation of the images/s in training."""
     if here.same_speed and claim.training_rate:
         return _from_claim(RATE, claim.images_per_second, runs, claim.training_rate)
-    gpus, planner = here.facts.gpus, SystemPlanner()
+    gpus, planner, ranks = here.facts.gpus, SystemPlanner(), here.config.ranks
     name = chips.among(planner.accelerators, gpus[0].name) if gpus else None
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
-    ranks = here.config.ranks
-    rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
+    conditions = Conditions(name, ranks, here.config.global_batch_size / ranks)
+    if own := own_rates.find(conditions):
+        planner = SystemPlanner(measured=(own.conditions, own.images_per_second))
+    rate = planner.throughput.predict(conditions)
     of_all_ranks = ranks * rate.images_per_second
     # The rate's logarithm has the standard deviation ``spread``; 1.96 of them are the 95 % interval.
     factor = math.exp(1.96 * rate.spread)
-    basis = f"published results of {name}, of others' code"
+    basis = f"this code, measured: {own.words}" if own else f"published results of {name}, of others' code"
     return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
 
 

@@ -1,10 +1,14 @@
 """Names of accelerators: ``name`` turns the many spellings of submitters and ``nvidia-smi`` into one, and
 ``find``, ``among`` and ``nearest`` look a name up."""
 
+import csv
 import difflib
+import functools
 import itertools
+import pathlib
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from rn50.errors import UserError
 from rn50.results.published import PublishedResult
@@ -29,6 +33,27 @@ _ALSO_CALLED = {
 }
 """Name made from a spelling -> the one name of that accelerator."""
 NOBODY = "nobody published a result with it"
+
+
+class DataSheet(NamedTuple):
+    """Values of NVIDIA's data sheet of an accelerator, and its compute capability, which NVIDIA lists on
+    developer.nvidia.com/cuda-gpus."""
+
+    gigabytes: int
+    """Memory in GB."""
+    capability: tuple[int, int]
+    """Compute capability, major and minor number."""
+    gigabytes_per_second: int
+    """Memory bandwidth in GB/s."""
+
+
+@functools.cache
+def data_sheets() -> dict[str, DataSheet]:
+    """Return name -> data sheet, of the NVIDIA accelerators of published results whose name says which it
+    is. They are in ``chips.csv``."""
+    with pathlib.Path(__file__).with_suffix(".csv").open(newline="", encoding="utf-8") as table:
+        rows = [(row["name"], [int(value) for value in [*row.values()][1:]]) for row in csv.DictReader(table)]
+    return {name: DataSheet(memory, (major, minor), rate) for name, (memory, major, minor, rate) in rows}
 
 
 class UnknownError(UserError):
@@ -64,21 +89,27 @@ def known(results: Iterable[PublishedResult]) -> list[str]:
     return sorted(set(names), key=lambda accelerator: (-names.count(accelerator), accelerator))
 
 
-def find(query: str, names: Iterable[str]) -> str:
-    """Return the name among ``names`` that equals ``query``, or that contains all words of ``query`` in a
-    row. Words match as a whole, so that H20 does not match H200. Spaces, dashes, case and the unit of memory
-    do not matter.
-
-    Raises:
-        UnknownError: no name does.
-        UserError: several names do.
-    """
+def matching(query: str, names: Iterable[str]) -> list[str]:
+    """Return the names among ``names`` that equal ``query``, else those that contain all words of ``query``
+    in a row. Words match as a whole, so that H20 does not match H200. Spaces, dashes, case and the unit of
+    memory do not matter."""
     names = list(names)
     # An equal name is best, then a name that contains the query, then the name by ``_ALSO_CALLED``.
     sought = {_plain(query), _plain(_word(query))} - {""}
     matches = [accelerator for accelerator in names if _plain(accelerator) in sought]
     matches = matches or [accelerator for accelerator in names if sought & {*_parts(accelerator)}]
-    matches = matches or [accelerator for accelerator in names if accelerator == name(query)]
+    return matches or [accelerator for accelerator in names if accelerator == name(query)]
+
+
+def find(query: str, names: Iterable[str]) -> str:
+    """Return the one name among ``names`` that ``matching`` finds.
+
+    Raises:
+        UnknownError: no name matches.
+        UserError: several names do.
+    """
+    names = list(names)
+    matches = matching(query, names)
     if len(matches) == 1:
         return matches[0]
     if matches:

@@ -37,7 +37,21 @@ def test_gpus_in_another_form_are_refused_with_an_example(tmp_path, text):
     done = CliRunner().invoke(
         main, ["config", "new", "MINE", "--for", text, "-o", str(tmp_path / "config_MINE.sh")])
     assert done.exit_code == 2 and done.output.count("\n") == 1 and not list(tmp_path.iterdir())
-    assert 'write --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU' in done.output
+    says = 'write --for "4 x RTX-4090" or --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU'
+    assert says in done.output
+
+
+@pytest.mark.parametrize(
+    "text, machine, batch_size, says",
+    [("4 x RTX-4090", "4 x RTX-4090, 24 GiB each", 256, "this code, by estimate: "),
+     ("2x4090", "2 x RTX-4090, 24 GiB each", 204, "this code, by estimate: "),
+     ("8 H100", "8 x H100-SXM-80GB, 80 GiB each", 408, "at the rate of others' code on H100-SXM-80GB"),
+     ("1 H200", "H200-SXM-141GB, 141 GiB", 408, "this code, measured: "),
+     ("8 A100", "rn50: --for 8 A100: several are called so: A100-SXM-80GB, ", None, "; say which")])
+def test_gpus_are_known_by_the_names_that_plan_has_for_them(tmp_path, text, machine, batch_size, says):
+    shown, file = plain(text, tmp_path), tmp_path / "config_OTHER.sh"
+    assert machine in shown and says in " ".join(shown.split()) and file.exists() is bool(batch_size)
+    assert not batch_size or f"export BATCHSIZE={batch_size} " in file.read_text()
 
 
 @pytest.mark.parametrize("text", ["8 x 1GB 9.0", "8 x 4GB 6.1"])

@@ -43,6 +43,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "evaluations",
         # A measurement is advised if it would narrow the interval clearly.
         *([MEASURE] if prediction.spread > 1.5 * Spread.measured else []),
+        *([plan.this_code.sentence] if plan.this_code else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {values}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
@@ -69,7 +70,7 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     console.print(rows)
     for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
         console.print(f"caution: {caution}")
-    console.print("the same with --accelerators N ends with the command that borrows the hyperparameters")
+    console.print("this is others' code; --accelerators N adds this code, if known, and the recipe to borrow")
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:

@@ -60,7 +60,9 @@ class Spread:
     card = 0.065
     """As ``system``, where accelerators are cards, which makers cool and connect in more ways than boards."""
     measured = 0.02
-    """Error of a user's measurement."""
+    """Error of a measurement."""
+    estimated = 0.2
+    """Error of an estimate by memory bandwidth. This is a choice, not a measurement."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ Measurement = tuple[Conditions, float]
 """Conditions of a rate that a user measured, and its images/s of each accelerator."""
 
 
+Results = Sequence[PublishedResult]
+
+
 class Rate(NamedTuple):
     """Images/s of each accelerator while training, and the standard deviation of its logarithm."""
 
@@ -90,22 +95,26 @@ class ThroughputModel:
     """Model made of published results and of a measurement.
 
     ``results`` are LARS results, of which those of the closed division that state their hardware are used.
-    ``measured`` is a measurement on the system to plan; None: there is none.
+    ``measured`` is a measurement on the system to plan; None: there is none. ``spread`` is its error, the
+    standard deviation of the logarithm.
     """
 
-    def __init__(self, results: Sequence[PublishedResult], measured: Measurement | None = None) -> None:
+    def __init__(
+        self, results: Results, measured: Measurement | None = None, spread: float = Spread.measured
+    ):
         closed = ((result, training_rate(result)) for result in results if result.is_closed)
         usable = [(result, rate) for result, rate in closed if rate]
         self.points = [conditions(result) for result, _ in usable] + ([measured[0]] if measured else [])
-        self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
-        """(accelerator, system) of the published results that are used."""
+        names = ((chips.name(result.accelerator_model), system(result)) for result, _ in usable)
+        self.systems = dict(zip(names, (result.framework for result, _ in usable), strict=True))
+        """(accelerator, system) -> framework, of the published results that are used."""
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
-        self._measured = measured
+        self.measured = measured
         # The measured rate, if there is one, is the last element, and has no part in the mean.
         self._mean = float(rates[: len(usable)].mean())
         self._data = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
         covariance = self._covariance(self._data, self._data)
-        variances = np.where(self._data.planned, Spread.measured, self._between_makers(self._data)) ** 2
+        variances = np.where(self._data.planned, spread, self._between_makers(self._data)) ** 2
         noise = variances  # the variance of each rate around the process, which grows for outliers
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(covariance + np.diag(noise))  # the inverse of the covariance
@@ -130,8 +139,8 @@ class ThroughputModel:
         logarithm = self._mean + float(covariance @ self._weights)
         variance = float(self._covariance(point, point)[0, 0] - covariance @ self._precision @ covariance)
         # Under the conditions of the measurement the measured rate itself counts.
-        if self._measured and conditions == self._measured[0]:
-            logarithm = math.log(self._measured[1])
+        if self.measured and conditions == self.measured[0]:
+            logarithm = math.log(self.measured[1])
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _between_makers(self, points: "_Features") -> "np.ndarray[Any, Any]":
@@ -142,7 +151,7 @@ class ThroughputModel:
         """Return the standard deviation of the logarithm of a factor, common to all points of the system to
         plan, by which it is faster than similar systems. The factor of a system that was measured may be as
         large as between accelerators, because the measurement tells it; else it is as between makers."""
-        return Spread.accelerator if self._measured else self._between_makers(points)
+        return Spread.accelerator if self.measured else self._between_makers(points)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""

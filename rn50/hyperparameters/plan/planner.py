@@ -2,16 +2,19 @@
 
 ``SystemPlanner`` predicts minutes from epochs (``epochs.py``) and images/s (``images_per_second.py``), and
 makes a ``Plan`` at one batch size, at the best one, or at the best one for each number of accelerators.
-``rn50 config new`` uses it too. ``benchmarks/predictions.py`` measures the errors of the
-predictions on held-out published results.
+``rn50 config new`` uses it too. ``with_this_code`` adds the minutes of this code, from the rates that it was
+measured at (``own_rates.py``). ``benchmarks/predictions.py`` measures the errors of the predictions on
+held-out published results.
 """
 
 import contextlib
+import dataclasses
 import math
 import operator
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +22,9 @@ from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
-from rn50.hyperparameters.plan import images_per_second
+from rn50.hyperparameters.plan import images_per_second, own_rates
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
-from rn50.hyperparameters.plan.images_per_second import Conditions, Measurement, ThroughputModel
+from rn50.hyperparameters.plan.images_per_second import Conditions, Measurement, Spread, ThroughputModel
 from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
 from rn50.results import chips, published
 from rn50.results.published import PublishedResult
@@ -80,6 +83,23 @@ class Prediction:
     """Standard deviation of the logarithm of the images/s."""
 
 
+class ThisCode(NamedTuple):
+    """Prediction for a run with this code."""
+
+    prediction: Inline[Prediction]
+    is_measured: bool
+    """True: from images/s that were measured on this accelerator; false: from an estimate of them."""
+    basis: str
+    """Origin of the images/s."""
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in words."""
+        own, label = self.prediction, "measured" if self.is_measured else "by estimate"
+        minutes = f"{own.minutes:.3g} minutes ({own.minutes_low:.3g} to {own.minutes_high:.3g})"
+        return f"this code, {label}: {minutes}, by {self.basis}"
+
+
 @dataclass(frozen=True)
 class Borrowable:
     """Published recipe that a plan advises to borrow."""
@@ -120,6 +140,8 @@ class Plan:
     """Sentences on where the prediction goes beyond what was published."""
     command: str
     """The command that borrows the hyperparameters."""
+    this_code: ThisCode | None = None
+    """The same with this code; null: nothing is known of it, or the prediction is from a measurement."""
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""
 
@@ -136,6 +158,7 @@ class SystemPlanner:
 
     def __init__(self, results: Sequence[PublishedResult] | None = None, measured: Measurement | None = None):
         results = published.distinct(OPTIMIZER) if results is None else results
+        self._given = results
         # Only these count here; the models below choose from ``results`` by their own conditions.
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
         self.throughput = ThroughputModel(results, measured)
@@ -152,14 +175,20 @@ class SystemPlanner:
         return [name for name in chips.known(self.results) if name in self.throughput.accelerators]
 
     def predict(
-        self, accelerator: str, accelerators: int, batch_size: int, source: PublishedResult | None = None
+        self,
+        accelerator: str,
+        accelerators: int,
+        batch_size: int,
+        source: PublishedResult | None = None,
+        throughput: ThroughputModel | None = None,
     ) -> Prediction:
         """Return the prediction for a run at a global ``batch_size`` with the hyperparameters of ``source``;
-        None: with the hyperparameters that are usual at this batch size."""
+        None: with the hyperparameters that are usual at this batch size. ``throughput`` is by default the
+        planner's own."""
         _refuse_idle(accelerators, batch_size)
         epochs = self._epochs.predict(batch_size, source.recipe.shared if source else None)
         conditions = Conditions(accelerator, accelerators, batch_size / accelerators)
-        rate = self.throughput.predict(conditions)
+        rate = (throughput or self.throughput).predict(conditions)
         # Without a source, the schedule is the default one of ``images_per_second.evaluations``.
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
@@ -237,6 +266,24 @@ class SystemPlanner:
             key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
         )
 
+    def with_this_code(self, plan: Plan) -> Plan:
+        """Return the plan with the prediction for this code, if something is known of it and the planner has
+        no measurement of the user's. Only where one system at most is published it may be an estimate."""
+        name, number, size = plan.accelerator, plan.accelerators, plan.global_batch_size
+        own = own_rates.find(Conditions(name, number, size / number), len(self._published_of(name)) <= 1)
+        if self.throughput.measured or not own:
+            return plan
+        spread = Spread.estimated if own.estimate else Spread.measured
+        model = ThroughputModel(self._given, (own.conditions, own.images_per_second), spread)
+        prediction = self.predict(name, number, size, plan.hyperparameters.source, model)
+        return dataclasses.replace(plan, this_code=ThisCode(prediction, not own.estimate, own.words))
+
+    def _published_of(self, accelerator: str) -> list[str]:
+        """Return the published systems whose rates with this accelerator are used, with their frameworks,
+        in words."""
+        systems = self.throughput.systems.items()
+        return [f"{name}, with {code.split(',')[0]}" for (chip, name), code in systems if chip == accelerator]
+
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return a plan for each published global batch size, rounded to a whole number of images per
         accelerator, that has a reasonable number of them.
@@ -307,8 +354,8 @@ class SystemPlanner:
         if global_batch_size / accelerators > max(most_images, fitting):
             seen = f"{accelerator} was not seen with more than {most_images:g} images each"
             yield f"{seen}; it may not have the memory"
-        if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
-            yield f"the speed of {accelerator} is from one published system"
+        if len(systems := self._published_of(accelerator)) == 1:
+            yield f"the speed of {accelerator} is from one published system: {systems[0]}"
         if accelerators > 2 * most_seen:
             yield f"beyond {most_seen} together, {accelerator} is taken to scale as the other accelerators do"
 
