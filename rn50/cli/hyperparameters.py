@@ -169,9 +169,8 @@ def borrow(
     if not source:
         raise UserError(f"borrow from what? give {forms}")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    borrowed = borrowed_from(
-        origin.find(source, forms), document.find(name), global_batch_size, names, partial
-    )
+    donor = origin.find(source, forms)
+    borrowed = borrowed_from(donor, document.find(name), global_batch_size, names, partial)
     if output:
         writing.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)

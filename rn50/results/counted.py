@@ -10,7 +10,7 @@ from rn50.errors import UserError
 from rn50.results import sidecar
 from rn50.results.run import Run
 from rn50.results.validity import result_rules, sidecar_rules
-from rn50.settings.fields import RUNS_OWN_NAMES
+from rn50.settings.fields import DEFAULTS, RUNS_OWN_NAMES
 
 
 def is_finished(run: Run) -> bool:
@@ -21,6 +21,8 @@ def is_finished(run: Run) -> bool:
 def shared(variables: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """Return those of a run's ``variables`` that are the same in all runs of a configuration, which has the
     variables ``configured``: not those of one run alone, like its seed and its log."""
+    # A run of an older rn50 has not saved a newer variable, which then has its default.
+    variables = {**DEFAULTS, **variables} if variables else variables
     # With DALI_THREADS=0, the run chooses the number of threads, and saves its choice.
     ignored = RUNS_OWN_NAMES | ({"DALI_THREADS"} if configured.get("DALI_THREADS") == "0" else set())
     return {name: value for name, value in variables.items() if name not in ignored}

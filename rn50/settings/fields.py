@@ -224,6 +224,10 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
+DEFAULTS = {
+    v.name: v.write(v.default) for v in VARIABLES.values() if isinstance(v.default, str | int | float)
+}
+"""Name of a variable that has a default -> its text."""
 VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
 """Name of a field of ``Hyperparameters`` -> name of its variable."""
 KNOWN_NAMES = frozenset((*VARIABLES, *FIXED, *UNUSED))

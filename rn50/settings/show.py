@@ -167,9 +167,8 @@ def _other(name: str, chosen: str) -> tuple[str, str, str, str]:
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
     running = frameworks.traits(chosen)
-    absent = {framework.name for framework in frameworks.every().values()} - {running.name}
-    if not running.horovod:
-        absent.add("Horovod")
+    libraries_of_all = {"Horovod", *(framework.name for framework in frameworks.every().values())}
+    absent = libraries_of_all - {running.name, running.horovod and "Horovod"}
     for prefix, library in libraries.READERS.items():
         if name.startswith(prefix):
             if library in absent:

@@ -12,6 +12,7 @@ from rn50 import rates
 from rn50.printed import IfKnown, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
+from rn50.results import other_load
 from rn50.run import precision
 from rn50.run.loop import Rank, opened
 from rn50.settings.config import Config
@@ -100,7 +101,9 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
     # "synthetic" is the training step without input.
     pipeline_over_step = median["pipeline"] / median["synthetic"]
     if pipeline_over_step >= 1 and not is_slower_on_real_data:
-        return "the training step, as far as these rounds show"
+        # Real data cannot make training faster: something else slowed the rounds on synthetic data.
+        load = f"; {other_load.PROBABLY}" if real_of_synthetic.lowest > 1.05 else ""
+        return f"the training step, as far as these rounds show{load}"
     if pipeline_over_step >= 1:
         shared = "what training and input share, cores, memory or the device"
         alone = f"fast enough, {pipeline_over_step:.2f} times as fast as training on synthetic data"

@@ -59,6 +59,12 @@ def test_runs_of_another_configuration_are_found_before_the_first_run(tmp_path, 
         f"{there}DECAY_EPOCHS is not there in result_0.txt, result_1.txt, 3.0 in the next run"]
     assert found(input_pipeline={"threads": 0}) == [], "a run saves how many it took"
     assert found(input_pipeline={"threads": 2}) != []
+    saved = json.loads((tmp_path / "result_1.json").read_text())
+    older = {name: text for name, text in saved["variables"].items() if name != "LOSS"}
+    provenance.add(log, {"variables": older})
+    assert found() == [], "a run of an older rn50 has not saved a newer variable"
+    assert "LOSS is softmax in result_0.txt, result_1.txt, binary in the next run" in str(
+        found(hyperparameters={"loss": "binary"}))
     whole = (tmp_path / "result_1.json").read_text()
     (tmp_path / "result_1.json").write_text(whole.replace('"commit": "', '"commit": "0'))
     assert [each.partition(": ")[2].partition(" is ")[0] for each in found()] == ["commit"]
