@@ -75,6 +75,12 @@ class MissingError(UserError):
     """Error: there is no file of this name."""
 
 
+def relative(path: pathlib.Path) -> pathlib.Path:
+    """Return a path relative to the working folder if it is below it, else the absolute path."""
+    absolute, here = pathlib.Path(os.path.abspath(path)), pathlib.Path.cwd()
+    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+
+
 def refuse_without_checkout(what: str) -> None:
     """Raise UserError if rn50 was installed without a checkout. ``what`` is the subject of the error, as
     "rn50 run"."""

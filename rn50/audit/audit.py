@@ -6,9 +6,10 @@ possible. ``tests.csv`` says what a test can and cannot show. Nothing here accus
 out may have a reason that logs do not tell.
 """
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
@@ -17,10 +18,11 @@ from rn50.audit.run_set import Evidence, RunSet, not_tested
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.gathered import gathered
-from rn50.progress import Progress, silent
+from rn50.progress import Progress, counting, silent
 from rn50.results import published, run, significance
 from rn50.results.result_files import find_result_files
 from rn50.results.validity import log_rules, result_rules
+from rn50.results.validity.findings import WARNING, Finding
 from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
@@ -72,6 +74,11 @@ class Audit:
     def stands_out(self) -> list[Evidence]:
         """The evidence that a reviewer should look at."""
         return [evidence for evidence in self.evidence if evidence.stands_out]
+
+    @property
+    def lines(self) -> list[str]:
+        """The verdict, and a line for each evidence that stands out."""
+        return [self.verdict, *(f"{evidence.test}: {evidence.found}" for evidence in self.stands_out)]
 
     @property
     def not_possible(self) -> dict[str, list[str]]:
@@ -130,6 +137,30 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
         for audit, rows, starts, published_as in sets
     ]
     return Report(tuple(_adjusted(audits)))
+
+
+def of_folders(paths: _Files) -> dict[pathlib.Path, Audit]:
+    """Return folder -> audit of the sets below ``paths``, for verbs that carry what an audit finds. Sets with
+    unreadable logs and paths without a timed run are left out: these verbs say themselves what they need.
+    With many files the progress is shown."""
+    with contextlib.suppress(UserError):
+        takes_long = len(find_result_files(paths)) >= run.MANY_FILES
+        with counting("auditing", takes_long) as progress:
+            return {result.folder: result for result in audit(paths, progress, unread=[]).audits}
+    return {}
+
+
+def warnings(audits: Iterable[Audit], findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a warning for each evidence that stands out, unless ``findings``, those of ``rn50 check``, have
+    it. They have all that the test "setup" finds."""
+    rule, remedy = "nothing stands out in an audit", "rn50 audit says what it can show; it accuses nobody"
+    messages = {finding.message for finding in findings}
+    for result in audits:
+        for evidence in result.stands_out:
+            # "result_3.txt: 9 of its 9 accuracies are ..." begins with the file of the finding.
+            if evidence.test != "setup" and evidence.found.split(": ", 1)[-1] not in messages:
+                message = f"{evidence.test}: {evidence.found}"
+                yield Finding(WARNING, files.relative(result.folder), None, rule, message, remedy)
 
 
 def _audit_alone(files_of_set: _Files, unread: _Unread, all_curves: curves.Curves) -> Iterator[_SetAlone]:

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rn50 import files
 from rn50.results import tree
 from rn50.results.parse import ResultLog
 from rn50.results.published import PublishedResult
@@ -48,9 +49,9 @@ class RunSet:
     def name(self) -> str:
         """Round, organisation and system in a published tree; elsewhere the path of the folder, relative to
         the working folder if it is below that."""
-        place, here = tree.place(self.folder), pathlib.Path.cwd()
-        path = self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder
-        return f"{place.submitter}/{place.system}" if place else str(path)  # submitter: round/organisation
+        if place := tree.place(self.folder):
+            return f"{place.submitter}/{place.system}"  # submitter: round/organisation
+        return str(files.relative(self.folder))
 
     @property
     def logs(self) -> list[ResultLog]:

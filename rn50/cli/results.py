@@ -1,5 +1,6 @@
 """Verbs on results of runs: repeat, score, check, compare, report and submit them."""
 
+import dataclasses
 import shlex
 import sys
 import tempfile
@@ -126,7 +127,7 @@ def score_results(
         scoreboard.print_table(scores, Terminal())
         if len(paths) <= rules.RUNS:
             sources = shlex.join(map(str, paths))
-            Terminal().print(f"next: rn50 check {sources}    |    rn50 report {sources}")
+            Terminal().print(f"next: rn50 check {sources}  |  rn50 audit {sources}  |  rn50 report {sources}")
 
 
 @verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")
@@ -145,18 +146,25 @@ def check_results(paths: tuple[Path, ...], rulesets: tuple[str, ...], as_json: b
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
     the target; of a submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference
-    convergence, system description and package. Exit status 0 only if everything holds.
+    convergence, system description and package. What stands out in an audit is a warning. Exit status 0 only
+    if everything holds.
     """
+    from rn50.audit import audit
     from rn50.submission import annotations, check
 
     if as_json and form != "text":
         raise UserError("--json and --format", "one form at a time", "leave one out")
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
+    audits = audit.of_folders(paths).values()
+    warnings = audit.warnings(audits, report.findings)
+    report = dataclasses.replace(report, findings=(*report.findings, *warnings))
     if form != "text":
         print_lines(annotations.lines(report, form))
     else:
         print_json(report) if as_json else check.print_report(report, Terminal())
+    if len(audits) == 1 and form == "text" and not as_json:
+        Terminal().print(*(f"audit: {result.verdict}" for result in audits))
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
@@ -185,6 +193,8 @@ def audit_results(paths: tuple[Path, ...], as_json: bool) -> None:
     if not report.audits:
         raise UserErrors(*unread)
     print_json(report) if as_json else audit.print_report(report, Terminal(), len(unread))
+    if len(report.audits) == 1 and not as_json:
+        Terminal().print(f"next: rn50 check {shlex.join(map(str, paths))}")
     if unread:
         raise UserErrors(*unread)
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
@@ -224,10 +234,12 @@ def report(paths: tuple[Path, ...], rulesets: tuple[str, ...], output: Path | No
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
     """
+    from rn50.audit import audit
     from rn50.results.report import report
 
+    audits = {folder: result.lines for folder, result in audit.of_folders(paths).items()}
     with counting("checking and drawing results") as progress:
-        written = report.write(paths, rulesets, output, progress)
+        written = report.write(paths, rulesets, output, progress, audits)
     print_json(report.Page(written)) if as_json else say(f"report: {written}")
 
 
@@ -240,10 +252,12 @@ def atlas_of_results(paths: tuple[Path, ...], output: Path, as_json: bool) -> No
 
     What is not of the benchmark, like the demo, stands apart.
     """
+    from rn50.audit import audit
     from rn50.hyperparameters.atlas import atlas
 
+    verdicts = {folder: result.verdict for folder, result in audit.of_folders(paths).items()}
     with counting("reading result files") as progress:
-        written = atlas.write(paths, output, progress)
+        written = atlas.write(paths, output, progress, verdicts)
     print_json(atlas.Page(written)) if as_json else say(f"atlas: {written}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import rn50
+from rn50 import files
 from rn50.results.validity.findings import Finding
 from rn50.submission.check import CheckReport, summary
 from rn50.terminal import inert, json_text, safe
@@ -38,7 +39,7 @@ def lines(report: CheckReport, form: str) -> Iterator[str]:
 def _github(report: CheckReport) -> Iterator[str]:
     """Yield a workflow command for each finding, then the verdict."""
     for finding in report.findings:
-        place = {"file": str(_relative(finding.file)), "line": finding.line, "title": finding.rule}
+        place = {"file": str(files.relative(finding.file)), "line": finding.line, "title": finding.rule}
         properties = (f"{name}={_escaped(str(value), _PROPERTY)}" for name, value in place.items() if value)
         yield f"::{finding.severity} {','.join(properties)}::{_escaped(_text(finding), _MESSAGE)}"
     yield inert(summary(report))
@@ -55,12 +56,6 @@ def _text(finding: Finding) -> str:
     return safe(f"{finding.message}; {finding.remedy}")
 
 
-def _relative(path: pathlib.Path) -> pathlib.Path:
-    """Return a path relative to the working folder if it is below it, else the absolute path."""
-    absolute, here = pathlib.Path(os.path.abspath(path)), pathlib.Path.cwd()
-    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
-
-
 def _sarif(report: CheckReport) -> Iterator[str]:
     """Yield the lines of a SARIF document with all findings and their rules."""
     rules: dict[str, dict[str, Any]] = {}
@@ -70,7 +65,7 @@ def _sarif(report: CheckReport) -> Iterator[str]:
         # GitHub accepts no rule without all three texts, and no result without a line.
         texts = {"shortDescription": finding.rule, "fullDescription": finding.rule, "help": finding.remedy}
         rules.setdefault(name, {"id": name, **{key: {"text": safe(text)} for key, text in texts.items()}})
-        path = _relative(finding.file)
+        path = files.relative(finding.file)
         uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
         location = {"artifactLocation": {"uri": uri}, "region": {"startLine": finding.line or 1}}
         result = {"ruleId": name, "level": finding.severity, "message": {"text": _text(finding)}}

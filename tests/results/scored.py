@@ -37,14 +37,14 @@ def write_run(
         """No two runs are as fast in the same epochs."""
         return 0.0005 * seconds * (7 * seconds % 97) if 0 < epoch < 5 else 0
 
-    first = 1
+    first = 1  # the accuracies of two runs differ by more than in a copy that was edited
     for last in range((epochs - 1) % 4 + 1, epochs + 1, 4):
+        top_1 = 0.5 + int(seconds) * 389 % 997 / 10_000
         begin, end = (seconds * epoch / epochs + late(epoch) for epoch in (first - 1, last))
         lines += [
             line("block_start", at=begin, first_epoch_num=first, epoch_count=last - first + 1),
             line(
-                "eval_accuracy", accuracy if last == epochs else 0.5 + seconds % 97 / 50_000, at=end,
-                epoch_num=last),
+                "eval_accuracy", accuracy if last == epochs else top_1, at=end, epoch_num=last),
             line("block_stop", at=end, first_epoch_num=first)]
         first = last + 1
     lines += [] if status is None else [line("run_stop", at=seconds, status=status)]

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.results.validity.result_rules import NOT_VALID
+from tests.audit import made
 from tests.results.scored import write_runs
 
 
@@ -21,6 +22,27 @@ def refused(tmp_path_factory):
     log = folder / "bad" / "result_1.txt"
     log.write_text(log.read_text().replace('"seed", "value": 81', '"seed", "value": 80'))
     return folder
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [("check hole", r"warning: \S*hole: launch gaps: 27.* room for 1 run \[nothing stands out in an audit\]"),
+     ("check hole", r"\(\d+ errors, 1 warning\) audit: look at: launch gaps"),
+     ("check hole --json", r'"severity": "warning", [^}]*"message": "launch gaps: 27'),
+     ("check copy", r"^(?!.*warning: \S*copy: (curves alike|setup))"),
+     ("report hole -o page.html", "<p>Audit: look at: launch gaps.</p> <p class=\"message\">launch gaps: 27"),
+     ("atlas hole -o page.html", "<small>audit: look at: launch gaps</small>"),
+     ("score hole", r"next: rn50 check \S+ \| rn50 audit "), ("audit hole", "next: rn50 check ")])
+def test_what_stands_out_in_an_audit_is_said_by_the_other_verbs(tmp_path, monkeypatch, arguments, says):
+    placed = made.campaign(6)
+    made.write(tmp_path / "hole", [placed[0], *placed[2:]])
+    placed[3][1].update(curve=placed[0][1]["curve"], rate=10.0)
+    made.write(tmp_path / "copy", placed[:5])
+    monkeypatch.chdir(tmp_path)
+    called = CliRunner().invoke(main, arguments.split())
+    page = tmp_path / "page.html"
+    said = called.output + (page.read_text() if page.exists() else "")
+    assert re.search(says, re.sub(r"\s+", " ", said)), said
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ template is ``atlas.html.j2``, and ``atlas.js`` filters and sorts the table.
 import base64
 import hashlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rn50 import files
@@ -55,28 +55,34 @@ class Reference(NamedTuple):
         return plots.Point(self.recipe.global_batch_size, self.mean, series=0, anchor=rows.anchor(self.name))
 
 
-def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progress = silent) -> pathlib.Path:
+def write(
+    paths: Sequence[pathlib.Path],
+    output: pathlib.Path,
+    progress: Progress = silent,
+    audits: Mapping[pathlib.Path, str] = {},
+) -> pathlib.Path:
     """Write the atlas, with the results in the files and folders ``paths`` beside the published ones. Return
-    its path. ``progress(done, total)`` is told how many files have been read.
+    its path. ``progress(done, total)`` is told how many files have been read. ``audits`` has the verdicts of
+    an audit by the folder of the result.
 
     Raises:
         UserError: as in ``score.score``, or the page cannot be written.
     """
     remedy = "give another place with --output"
     files.refuse_to_replace(output, files.PAGE, remedy=remedy)
-    files.write(output, render(scoring.score(paths, progress=progress)), remedy=remedy)
+    files.write(output, render(scoring.score(paths, progress=progress), audits), remedy=remedy)
     return output
 
 
-def render(scores: Sequence[SystemScore] = ()) -> str:
-    """Return the page with all published results and the user's ``scores``. Scores of another task than the
-    benchmark's have a section of their own, because their minutes and epochs cannot be compared with
-    others."""
+def render(scores: Sequence[SystemScore] = (), audits: Mapping[pathlib.Path, str] = {}) -> str:
+    """Return the page with all published results and the user's ``scores``; ``audits`` as for ``write``.
+    Scores of another task than the benchmark's have a section of their own, because their minutes and epochs
+    cannot be compared with others."""
     results, references = published.results(), _references()
     pairs = list(zip(rows.of_published(results), results, strict=True))
     published_rows = [row for row, _ in pairs]
     # A score has a label if its task is not that of the benchmark.
-    scored = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
+    scored = [(row, row.score.label) for row in rows.of_logs(scores, audits) if row.score]
     own_rows = [row for row, label in scored if not label]
     of_other_tasks = [row for row, label in scored if label]
     colours = rows.series(published_rows)

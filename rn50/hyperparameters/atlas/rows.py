@@ -1,10 +1,11 @@
 """Rows of the atlas's table, of published results and of the user's logs, and their points in its charts."""
 
 import collections
+import pathlib
 import re
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50.results import chips, published, recipe, sidecar, tree
@@ -47,6 +48,8 @@ class Row:
     """The first published result with the same logs; None: it is this result, or there is none."""
     score: SystemScore | None = None
     """Score of the user's logs; None: the result is a published one."""
+    audit: str = ""
+    """Verdict of an audit of the user's logs."""
 
     @property
     def board(self) -> str:
@@ -84,8 +87,9 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
         )
 
 
-def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
-    """Yield the rows of results of the user's logs, in their order."""
+def of_logs(scores: Sequence[SystemScore], audits: Mapping[pathlib.Path, str]) -> Iterator[Row]:
+    """Yield the rows of results of the user's logs, in their order. ``audits`` has the verdicts of an audit
+    by the folder of the logs."""
     for number, score in enumerate(scores, 1):
         first = score.runs[0]
         description = tree.described(first.file.parent) or first.saved.get("system", {})
@@ -107,6 +111,7 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
             images_per_second=score.images_per_second_per_accelerator,
             first_logs=next((result for result in published.results() if result.is_of(minutes)), None),
             score=score,
+            audit=audits.get(first.file.parent.resolve(), ""),
         )
 
 

@@ -10,7 +10,7 @@ import os
 import pathlib
 import shlex
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rn50 import docstrings, files
@@ -64,11 +64,13 @@ def write(
     rulesets: Sequence[str],
     output: pathlib.Path | None = None,
     progress: Progress = silent,
+    audits: Mapping[pathlib.Path, Sequence[str]] = {},
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean, and return its path. The path is ``output``; if
     that is None, ``report.html`` in the folder of the logs, or in the current folder if these lie in several
     folders. The official checkers of ``rulesets`` run on the logs; if there are none, the page says that they
-    run at the end of the campaign. ``progress(done, total)`` is called after each result is drawn.
+    run at the end of the campaign. ``progress(done, total)`` is called after each result is drawn. ``audits``
+    has for the folder of a result the verdict of an audit, and a line for each test in which it stands out.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -79,7 +81,7 @@ def write(
     target = output or folder / "report.html"
     remedy = "give another place with --output"
     files.refuse_to_replace(target, files.PAGE, remedy=remedy)  # before the work of checking and drawing
-    files.write(target, render(systems, rulesets, progress, target.parent), remedy=remedy)
+    files.write(target, render(systems, rulesets, progress, target.parent, audits), remedy=remedy)
     return target
 
 
@@ -88,10 +90,12 @@ def render(
     rulesets: Sequence[str],
     progress: Progress = silent,
     folder: pathlib.Path = pathlib.Path(),
+    audits: Mapping[pathlib.Path, Sequence[str]] = {},
 ) -> str:
     """Return the page for ``systems``. The official checker runs on their logs under every ruleset of
     ``rulesets``. The reference convergence points are those of the last ruleset; if there is none, of the
-    newest that rn50 knows. The links to the logs are relative to ``folder``, in which the page will lie."""
+    newest that rn50 knows. The links to the logs are relative to ``folder``, in which the page will lie;
+    ``audits`` as for ``write``."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
     environment.filters["minutes"] = minutes
@@ -99,7 +103,8 @@ def render(
     references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
     for system in systems:
-        pages.append(_system(system, rulesets, references))
+        audit = audits.get(system.runs[0].file.parent.resolve(), ())
+        pages.append({**_system(system, rulesets, references), "audit": audit})
         progress(len(pages), len(systems))
     return environment.get_template("report.html.j2").render(
         systems=pages,
