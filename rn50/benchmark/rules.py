@@ -102,6 +102,8 @@ POWER_INTERVAL_S = 1.0
 """Longest time between two readings of a power log (MLPerf Training power rules)."""
 POWER_READINGS = 60
 """Fewest readings of a power log (MLPerf Training power rules)."""
+PLACEHOLDER = "PLACEHOLDER"
+"""Part of the names that vendors' scripts log for an unset one, like SUBMISSION_ORG_PLACEHOLDER."""
 UNVERIFIED = "unverified"
 """Word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging
 Guidelines)."""

@@ -44,7 +44,7 @@ _TO_TARGET = ("epochs", "minutes", "kilojoules")
 """Quantities measured up to the target, which are not compared if the two results have different targets."""
 
 SAME_LOGS = "the same logs"
-"""Text for two results whose logs are the same, byte for byte."""
+"""Text for two results whose logs are the same, byte for byte, or by the minutes of a published result."""
 
 OTHER_PACKAGES = "packages that do not compute"
 """Name of the setting that stands for all packages that do not compute. Its value is their number and a hash
@@ -163,7 +163,9 @@ class Comparison:
     """Split of the difference in minutes; null: the targets differ, a result has no run that reached its
     target, or nothing can be concluded from the pair."""
     same_logs: bool
-    """True if both results have the same logs, byte for byte."""
+    """True if both results have the same logs: byte for byte or, of a published result, its minutes."""
+    reason: str | None
+    """Reason why nothing is concluded from the differences, whose p-values then mean nothing; null: none."""
 
 
 class Comparisons(NamedTuple):
@@ -233,6 +235,7 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
             confidence=confidence,
             split=None if reason else _split(first, other),
             same_logs=reason == SAME_LOGS,
+            reason=reason,
         )
         comparisons.append(comparison)
     return comparisons
@@ -246,6 +249,8 @@ class _Result:
         samples: quantity of ``QUANTITIES`` -> its values, one per run. Only runs that converged have epochs,
             minutes and kilojoules.
         hashes: the SHA-256 of each log; for a published result its name.
+        minutes: the minutes of all runs.
+        published: the row of a published result; None for logs.
         data: the numbers of training images, by which data sets are told apart: those in the logs if the
             result has a label; else ImageNet's, even if a log counts only whole batches.
         targets: the target accuracies of the runs.
@@ -265,9 +270,11 @@ class _Result:
         self.data, self.targets = {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
         self.label: str | None = None
         self.refusal: str | None = None
+        self.published: PublishedResult | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
             machine = _machine(source.accelerators, source.accelerator_model)
+            self.published, self.minutes = source, source.minutes
             self.logged = _texts(source.organisation, source.system, source.recipe, **machine)
             self.number, self.missed = len(source.runs), source.runs.count(None)
             # ``source.runs`` are epochs, None for a run that missed the target.
@@ -285,6 +292,7 @@ class _Result:
         if source.label:
             self.data = {log.train_samples or 0 for log in logs}
         self.targets = {log.target for log in logs}
+        self.minutes = tuple(log.minutes for log in logs)
         self.hashes = sorted(files.sha256(log.path) for log in logs)
 
 
@@ -310,7 +318,9 @@ def _common_quantities(first: _Result, second: _Result) -> list[str]:
 
 def _incomparable(first: _Result, second: _Result) -> str | None:
     """Return why nothing can be concluded from the differences of two results; None where it can."""
-    if first.hashes == second.hashes:
+    if first.published:
+        first, second = second, first
+    if second.published.is_of(first.minutes) if second.published else first.hashes == second.hashes:
         return SAME_LOGS
     if first.data != second.data:
         return "not comparable: other data"
@@ -394,6 +404,8 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
         figures = f"{100 * confidence:.3g}% interval {interval}, {figures}"
         # A difference above half the width of the interval would be shown: the interval then leaves out 0.
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
+    if not d.shown and d.p_adjusted < 1 - CONFIDENCE:
+        figures += ", which is not enough while the interval contains 0"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
     # With so few runs, or so many tests, even the clearest difference has a p-value of 5 % or more.
@@ -455,7 +467,7 @@ def _logged(run: Run) -> dict[str, str]:
     """Return the settings in the log of a run by name."""
     log = run.log
     more = {"training images": log.train_samples, "validation images": log.eval_samples}
-    return _texts(log.org, log.platform, recipe.of_log(log), **more)
+    return _texts(run.organisation, log.platform, recipe.of_log(log), **more)
 
 
 def _machine_of(system: SystemScore) -> dict[str, str]:
@@ -535,11 +547,12 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
         for d in comparison.differences:
             means = (_figures(d.first), _figures(d.second))
             change = _signed(d.difference) + (f" ({_relative(d)})" if d.first else "")
-            rows.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
+            p = "-" if comparison.reason else f"{d.p_adjusted:.3f}"
+            rows.add_row(QUANTITIES[d.quantity][0], *means, change, p)
         for caution in comparison.cautions:
             console.print(f"caution: {caution}")
         if comparison.same_logs:
-            lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
+            lines = [f"{SAME_LOGS}: {comparison.first} and {comparison.second} are one result"]
         else:
             console.print(rows)
             lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]

@@ -20,7 +20,7 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.progress import Progress, silent
-from rn50.results import sidecar
+from rn50.results import sidecar, tree
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.result_files import find_result_files
 from rn50.settings import header
@@ -65,6 +65,14 @@ class Run:
         platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
         applies = {rules.CUT: self.is_cut, rules.OTHER_TARGET: self.log.target != rules.TARGET_ACCURACY}
         return [label for label in rules.LABELS if label in platforms or applies.get(label)]
+
+    @property
+    def organisation(self) -> str | None:
+        """Organisation as logged; if the log has none or a placeholder, that of the published tree."""
+        if self.log.org and rules.PLACEHOLDER not in self.log.org:
+            return self.log.org
+        place = tree.place(self.file.parent)
+        return place.organisation.name if place else self.log.org
 
     @functools.cached_property
     def header(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import re
 import statistics
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
-from rn50.results import compare, parse, score, significance
+from rn50.results import compare, parse, published, score, significance
 from rn50.terminal import Terminal
 from tests.results import scored
 from tests.support.published import LOGS, needs_published
@@ -190,7 +191,8 @@ def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
     assert [(d.sentence, d.shown) for d in same.differences] == [("the same logs", False)] * 3
     stream = io.StringIO()
     compare.print_table(compare.compare(systems[:2]), Terminal(file=stream))
-    assert stream.getvalue() == f"the same logs: 8xBox in {tmp_path}/copy is a copy of 8xBox in {first}\n"
+    one, two = f"8xBox in {first}", f"8xBox in {tmp_path}/copy"
+    assert stream.getvalue() == f"the same logs: {one} and {two} are one result\n"
     assert as_json(same)["same_logs"] is True
 
 
@@ -211,6 +213,7 @@ def test_what_is_not_comparable_is_said(tmp_path):
     [found] = compare.compare(score.score([first, second]))
     assert not any(d.shown for d in found.differences)
     assert {d.sentence for d in found.differences} == {"not comparable: other data"}
+    assert re.findall(r"│ +(\S+) │$", shown([found]), re.MULTILINE) == ["-"] * 3  # no p-values
     said = " ".join(found.cautions)
     assert "different data" in said and "not an MLPerf result" in said and "1 of 5 runs of" in said
 
@@ -269,6 +272,10 @@ def test_a_published_result_is_compared_by_its_name(tmp_path):
     assert all(value != "-" for _, *values in found.settings for value in values)
     assert found.cautions == (
         f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",)
+    row = published.find(name, "")
+    scored.write_runs(tmp_path / "own", *(60 * minutes for minutes in row.minutes), platform="own")
+    [own] = compare.compare(compare.compared_results([tmp_path / "own", pathlib.Path(name)]))
+    assert own.same_logs and own.differences[1].sentence == "the same logs" and own.split is None
     [turned] = compare.compare(compare.compared_results([pathlib.Path(name), tmp_path / "mine"]))
     assert (turned.first, turned.second) == (name, "mine")
     with pytest.raises(UserError, match="a published result, did you mean v2.1/NVIDIA/dgxh100_preview"):
@@ -314,6 +321,8 @@ def test_no_sentence_contradicts_its_interval(tmp_path):
         "4 runs against 4 cannot show a difference among so many tests, whatever it is; here it is 15 (89.9%)"
     )
     assert minutes.sentence == said
+    found = compare.difference("minutes", [10, 10.2, 10.4, 12], [9, 9.1, 9.2, 9.3, 9.4], "B", 0.03, 0.975)
+    assert found.high > 0 and not found.shown and "p = 0.030, which is not enough while the" in found.sentence
     one, two = [1, 2, 3, 4, 5], [4.5, 5.5, 6.5, 7.5, 4.4]
     found = compare.difference("minutes", one, two, "B", p_adjusted=0.06, lowest=0.02)
     assert found.low > 0 and found.sentence.endswith(

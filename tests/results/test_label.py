@@ -110,3 +110,15 @@ def test_cut_epochs_are_labelled_by_the_samples_alone(tmp_path):
     write_runs(tmp_path / "cut", 60, 61, 62, 63, 64, epoch_samples=6400)
     [system] = score.score([tmp_path / "cut"])
     assert system.label == rules.CUT and f"[{rules.CUT}]" in printed([system])
+
+
+@pytest.mark.parametrize(
+    "logged, folder, named",
+    [("SUBMISSION_ORG_PLACEHOLDER", "v3.1/Quanta/results/box/resnet", "Quanta"),
+     ("Somebody", "v3.1/Quanta/results/box/resnet", "Somebody"),
+     ("SUBMISSION_ORG_PLACEHOLDER", "box", "SUBMISSION_ORG_PLACEHOLDER")])
+def test_a_placeholder_is_no_organisation(tmp_path, logged, folder, named):
+    write_runs(tmp_path / folder, 100)
+    log = tmp_path / folder / "result_0.txt"
+    log.write_text(value("submission_org", logged)(log.read_text()))
+    assert run.read_run(log).organisation == named

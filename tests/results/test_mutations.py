@@ -219,6 +219,8 @@ def test_there_are_sixty():
      (value("cache_clear", False), "cache_clear is false"),
      (double("train_samples"), "train_samples is logged 2 times with one value"),
      (delete("seed"), "no seed is logged"),
+     (value("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
+      'submission_org is "SUBMISSION_ORG_PLACEHOLDER", a placeholder'),
      (both(value("global_batch_size", 32_256), value("lars_opt_momentum", 0.95)),
       "lars_opt_momentum is 0.95 at a global batch size of 32,256"),
      (value("eval_samples", 49_999), "eval_samples is 49,999, not 50,000"),
@@ -231,7 +233,7 @@ def test_there_are_sixty():
       "the run missed the target: its best accuracy is 0.75898, after epoch 35, and the target 0.759")],
     ids=[
         "samples before the clock", "caches not cleared", "a harmless double", "no seed before v4.1",
-        "a batch between 32,000 and 32,768", "all but one", "batches", "whole batches",
+        "no name", "a batch between 32,000 and 32,768", "all but one", "batches", "whole batches",
         "an accuracy before its eval_start", "a record of another program", "a late record",
         "a run that missed the target"])
 def test_what_a_reviewer_asks_is_a_warning(tmp_path, valid, mutate, says):

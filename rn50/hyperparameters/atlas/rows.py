@@ -99,7 +99,7 @@ def of_logs(scores: Sequence[SystemScore], audits: Mapping[pathlib.Path, str]) -
             anchor=f"{OWN}-{number}",
             command=f"rn50 borrow {shlex.quote(str(first.file.parent))}",
             round=OWN,
-            organisation=first.log.org or "",
+            organisation=first.organisation or "",
             system=score.name,
             accelerators=score.accelerators or first.accelerators,
             accelerator="CPU" if on_cpu else chips.name(str(description.get("accelerator_model_name") or "")),

@@ -158,7 +158,7 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
         # The ruleset 2.1.0 is that of round v2.1.
         ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
-        ("organisation", logs[0].org or "not logged"),
+        ("organisation", runs[0].organisation or "not logged"),
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )

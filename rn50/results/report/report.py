@@ -196,6 +196,7 @@ def _facts(system: SystemScore) -> list[tuple[str, str]]:
     log = system.runs[0].log
     converged = [run for run in system.runs if run.converged]
     demo = rules.NOT_A_RESULT in (system.label or "")
+    organisation = system.runs[0].organisation
     images = (f"{samples:,}" if samples else "-" for samples in (log.train_samples, log.eval_samples))
     facts = [
         ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
@@ -204,7 +205,7 @@ def _facts(system: SystemScore) -> list[tuple[str, str]]:
         ("minutes", recipes.span((run.minutes for run in converged), minutes)),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
         ("training / validation images", " / ".join(images)),
-        ("organisation", log.org if log.org and log.org != system.label else None),
+        ("organisation", organisation if organisation != system.label else None),
         ("division, status", "demo" if demo else f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
     return [(name, value) for name, value in facts if value]

@@ -94,6 +94,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
     yield from accuracies(run)
+    yield from _placeholders(run.log)
     # A run with a label is not of the benchmark, as a run on another data set.
     benchmark_rules = () if run.label else (_samples, _cadence)
     of_every_run = _format, _types, _repeated, _values, _momentum, _label_smoothing, _caches, _resized, _words
@@ -199,6 +200,15 @@ def _values(log: ResultLog) -> Iterator[Finding]:
         of_type = isinstance(event.value, str) if is_text else finite(event.value) is not None
         if of_type and not allows(event.value):
             yield finding(log, event.line, VALUES, f"{key} is {excerpt(json.dumps(event.value))}", remedy)
+
+
+def _placeholders(log: ResultLog) -> Iterator[Finding]:
+    """Yield a warning for each name that is still the placeholder of a vendor's script."""
+    for key in ("submission_org", "submission_platform"):
+        event = log.first(key)
+        if event and rules.PLACEHOLDER in str(event.value):
+            message = f"{key} is {excerpt(json.dumps(event.value))}, a placeholder"
+            yield finding(log, event.line, REQUIRED, message, "set the name where the script starts", WARNING)
 
 
 def _samples(log: ResultLog) -> Iterator[Finding]:

@@ -241,6 +241,6 @@ def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tm
 def test_a_result_beside_its_own_copy(results, tmp_path):
     copy = shutil.copytree(str(results), str(tmp_path / "copy"))
     page = page_of(results, tmp_path / "copy")
-    assert f"<p>The same logs: 1xNF5688M6 in {copy} is a copy of 1xNF5688M6 in {results}.</p>" in page
+    assert f"<p>The same logs: 1xNF5688M6 in {results} and 1xNF5688M6 in {copy} are one result.</p>" in page
     assert page.count("Minutes to target") == 0
     assert [row.count("<td>") for row in re.findall('<tr><th scope="row">(.*?)</tr>', page)] == [2] * 16
