@@ -144,20 +144,22 @@ def refuse_other_numbers(config: Config) -> None:
     """Raise UserError if a file of the data set states other numbers of classes and images than ``config``
     has. The remedy names all three options ``--set`` that the data set needs."""
     data = config.data
-    found = expected(Path(data.folder))
+    packed = expected(Path(data.folder))
     numbers = {
-        "NUMCLASSES": (found.classes, data.classes),
-        "NUMEXAMPLES": (found.train, data.train_samples),
-        "NUMVALEXAMPLES": (found.val, data.eval_samples),
+        "NUMCLASSES": (packed.classes, data.classes),
+        "NUMEXAMPLES": (packed.train, data.train_samples),
+        "NUMVALEXAMPLES": (packed.val, data.eval_samples),
     }
-    if found.by == NO_RECORD or all(stated == configured for stated, configured in numbers.values()):
+    if packed.by == NO_RECORD or all(stated == configured for stated, configured in numbers.values()):
         return
-    there, here = (
+    of_data, of_config = (
         "{:,} classes, {:,} + {:,} images".format(*values) for values in zip(*numbers.values(), strict=True)
     )
     options = " ".join(f"--set {name}={stated}" for name, (stated, _) in numbers.items())
     remedy = f"give {options}, or set DATADIR to the data that are meant"
-    raise UserError(Path(data.folder) / found.by, f"{there}, but the configuration has {here}", remedy)
+    raise UserError(
+        Path(data.folder) / packed.by, f"{of_data}, but the configuration has {of_config}", remedy
+    )
 
 
 def check(config: Config) -> Certificate | None:
