@@ -227,14 +227,12 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
                 first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
             messages.append(text.strip(" -"))
             continue
-        # After the first complaint, or the end of a rank, other text on stderr comes from ranks that end
-        # because of that rank. A shell prints "Terminated" or "Killed" about a rank that a signal ended.
-        # After a signal to this process, ranks complain of those that have ended before them.
-        if stop.signal is not None and stream == "stderr":
+        # After a signal to this process, ranks complain of those that have ended before them. After the first
+        # complaint, or the end of a rank, other text on stderr comes from ranks that end because of that
+        # rank. A shell prints "Terminated" or "Killed" about a rank that a signal ended.
+        if text in complaints or (stop.signal is not None and stream == "stderr"):
             continue
         if text.startswith("rn50: "):
-            if text in complaints:
-                continue
             complaints.add(text)
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
             continue

@@ -86,9 +86,8 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def data_set(saved: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the data set, from the certificate that the run has saved; "" without one."""
-    certificate = saved.get("data certificate")
-    digest = certificate.get("set_sha256") if isinstance(certificate, dict) else None
-    return digest if isinstance(digest, str) else ""
+    digest = dict(flat(saved.get("data certificate"))).get("set_sha256", "")
+    return digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 
 
 def variables(saved: Mapping[str, Any]) -> dict[str, str]:

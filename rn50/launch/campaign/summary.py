@@ -135,8 +135,7 @@ def _next(score: SystemScore, system: str) -> str:
     # Compare with the runs of the unchanged configuration, and make these first if there are none.
     if changes:
         beside, default = folder.parent / name, ROOT / "results" / name
-        has_default = any(default.glob("result_*.txt")) and not any(beside.glob("result_*.txt"))
-        other = default if has_default else beside
+        other = min(beside, default, key=lambda place: not any(place.glob("result_*.txt")))
         output = "" if other.absolute() == default else f" -o {shlex.quote(str(other))}"
         make_other = "" if any(other.glob("result_*.txt")) else f"{rn50} run {base}{output}    |    "
         return f"{make_other}{rn50} compare {shlex.join(map(str, (other, folder)))}"

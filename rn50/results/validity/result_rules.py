@@ -276,12 +276,11 @@ def name_data_sets(facts: Sequence[dict[str, Any]], sidecars: Sequence[Mapping[s
     """Replace the folder of the data set, ``key`` of each run's ``facts``, by a text that is equal for equal
     data in several folders, and different for other data in one folder. ``sidecars`` are the contents of the
     runs' sidecar files. Leave all folders as they are if a run with facts has saved no hash of its data."""
-    named = [(sidecar.data_set(saved), values) for saved, values in zip(sidecars, facts, strict=True)]
+    pairs = [(sidecar.data_set(saved), run) for saved, run in zip(sidecars, facts, strict=True) if run]
     folders: dict[str, str] = {}  # hash -> folder of the first run with these data
-    if all(digest for digest, values in named if values):
-        for digest, values in named:
-            if key in values:
-                values[key] = f"{folders.setdefault(digest, values[key])} (data set {digest[:8]})"
+    if all(digest for digest, _ in pairs):
+        for digest, values in pairs:
+            values[key] = f"{folders.setdefault(digest, values.get(key, ''))} (data set {digest[:8]})"
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
