@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     Inspur NF5688M6: 8 A100-SXM4-80GB (500 W), 2 Xeon Platinum 8358
-#   expected    epoch 35; minutes not measured with this code: 60 to 78 with MXNet's wheel, an estimate by reading (docs/gpus.md)
+#   expected    epoch 35; minutes not measured with this code: 60 to 78 with MXNet's wheel, an estimate by reading (docs/fastest.md)
 #   published   27.38 minutes by Inspur, with its code in NVIDIA's MXNet container, whose fused layers this code lacks
 #   curve       3: 0.281-0.328, 7: 0.403-0.460, 11: 0.489-0.549, 15: 0.573-0.597, 19: 0.618-0.651, 23: 0.680-0.700,
 #               27: 0.721-0.730, 31: 0.749-0.753, 35: 0.758-0.761 (top-1 of the 10 runs of Inspur, NF5688M6 and NF5488A5)

@@ -25,6 +25,10 @@ rest is a margin for gradients, workspaces and the input pipeline. On an H200 a 
 of 44 MiB an image, with weights and without input (docs/measurements.md). For float32 on a CPU twice as much
 is taken; there the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with PyTorch.
 Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
+RESERVED_MIB = 4096
+"""GPU memory in MiB of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
+BATCH_STEP = 8
+"""A batch on an accelerator is a multiple of this number of images, where there is a choice."""
 BLUR_POOL_MIB = 15
 """Memory in MiB that BLURPOOL adds to ``IMAGE_MIB``: PyTorch keeps 10 MiB more (counted in the same test)."""
 
@@ -118,3 +122,9 @@ def training_mib(image_size: int, width: float, is_float32: bool, blur_pool: boo
     run with several sizes takes as much as with the largest: the steps of all sizes share one pool."""
     mib = IMAGE_MIB + BLUR_POOL_MIB * blur_pool
     return (2 if is_float32 else 1) * mib * width * (image_size / rules.IMAGE_SIZE) ** 2
+
+
+def fitting(mib: float, image_mib: float = IMAGE_MIB) -> int:
+    """Return the most images of a batch that fit a GPU with ``mib`` MiB of free memory, a multiple of
+    ``BATCH_STEP`` and at least that. ``image_mib`` is the memory that an image takes."""
+    return max(1, int((mib - RESERVED_MIB) / image_mib) // BATCH_STEP) * BATCH_STEP

@@ -16,7 +16,6 @@ from rn50 import frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError, excerpt
 from rn50.frameworks import Traits
-from rn50.hyperparameters.plan.planner import BATCH_STEP
 from rn50.machine import hardware
 from rn50.machine.gpus import OLDEST_DRIVER, Gpu
 from rn50.machine.hardware import Cpu, Machine
@@ -27,8 +26,6 @@ from rn50.settings.fields import Data
 MIB = 1 << 20
 MODEL_UNKNOWN = "GPU of compute capability "
 """Beginning of the name that ``planned`` gives a GPU, because its model is not known."""
-RESERVED_MIB = 4096
-"""GPU memory in MiB of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
 JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
 """Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30 (8.0), H100 and H200 (9.0),
 B200 (10.0).
@@ -153,8 +150,8 @@ def planned(text: str) -> tuple[Machine, Software]:
     # A driver that is new enough for the newest CUDA.
     driver = OLDEST_DRIVER[max(OLDEST_DRIVER)]
     memory = gigabytes * 1024
-    if memory < RESERVED_MIB + network.IMAGE_MIB:
-        problem = f"no image fits beside the {RESERVED_MIB >> 10} GiB that a run needs without images"
+    if memory < network.RESERVED_MIB + network.IMAGE_MIB:
+        problem = f"no image fits beside the {network.RESERVED_MIB >> 10} GiB that a run needs without images"
         raise UserError(f"--for {excerpt(text)}", problem, "give GPUs with more memory")
     gpus = (Gpu(0, model, "", driver, (major, minor), memory),) * number
     # So many CPUs that ``threads`` gives every rank MOST_THREADS.
@@ -322,12 +319,12 @@ def step_mode(devices: Devices, framework: str, software: Software) -> Choice | 
 
 def fitting(devices: Devices, precision: str, data: Data, blur_pool: bool = False) -> int | None:
     """Return the most images of a batch that fit the free memory of a rank, at least 1; on a GPU a multiple
-    of ``BATCH_STEP``. None: the free memory is not known. ``data.image_size`` is the largest size to train
-    with."""
+    of ``network.BATCH_STEP``. None: the free memory is not known. ``data.image_size`` is the largest size to
+    train with."""
     if devices.free_mib is None:
         return None
     is_float32 = precision == "float32" or (precision == "auto" and devices.device == "cpu")
     image_mib = network.training_mib(data.image_size, data.width, is_float32, blur_pool)
     if devices.device == "gpu":
-        return max(1, int((devices.free_mib - RESERVED_MIB) / image_mib) // BATCH_STEP) * BATCH_STEP
+        return network.fitting(devices.free_mib, image_mib)
     return max(1, int(devices.free_mib / 2 / image_mib))  # the other half is for data and other processes

@@ -156,6 +156,11 @@ def test_of_batch_sizes_about_as_fast_a_usual_one_of_most_runs_wins(planner, nam
     assert best.evidence == max(each.evidence for each in alike) > 0
 
 
+@pytest.mark.parametrize("name, number, size", [("H200-SXM-141GB", 1, 408), ("RTX-4090", 1, 320)])
+def test_the_memory_of_the_data_sheet_counts_where_others_published_less(planner, name, number, size):
+    assert planner.best(name, number).global_batch_size == size
+
+
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
     fewest = min(map(epochs.mean_epochs, planner.results))
     for size in range(400, 67456, 500):

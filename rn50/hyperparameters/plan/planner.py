@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rn50.benchmark import network
 from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
@@ -50,8 +51,6 @@ WITHIN_OCTAVES = 0.25
 ALIKE = 0.03
 """Relative error of predicted minutes (docs/measurements.md). Two plans count as equally fast if their
 predicted minutes differ by at most this part."""
-BATCH_STEP = 8
-"""A batch on an accelerator is a multiple of this number of images, where there is a choice."""
 USUAL_SPANS = 0.9
 """Share of the published results whose batch norm span counts as usual. The ten results with 800 or 816
 images took 36.4 epochs in the mean; those of the same batch sizes with fewer took 35.0."""
@@ -249,16 +248,20 @@ class SystemPlanner:
         published runs, then a faster one. Speed is judged by ``minutes_high``, so that a proven batch size
         wins over one that may be a little faster.
 
-        Where there is a choice, every accelerator has a multiple of ``BATCH_STEP`` images, and no more than
-        ``USUAL_SPANS`` of the published results, whose batch norm is over the images of an accelerator.
+        Where there is a choice, every accelerator has a multiple of ``network.BATCH_STEP`` images, no fewer
+        than were published with it, and no more than ``USUAL_SPANS`` of all published results, because batch
+        norm is over them. ``fitting`` is by default what the memory of the data sheet holds, if there is one.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
+        if accelerator in chips.data_sheets() and not fitting:
+            fitting = network.fitting(chips.data_sheets()[accelerator].gigabytes * 1024)
         plans = self.candidates(accelerator, accelerators, fitting)
+        least = min(point.batch_size for point in self._published(accelerator)) * accelerators
         most = self._usual_span * accelerators
-        plans = [plan for plan in plans if plan.global_batch_size <= most] or plans
-        step = BATCH_STEP * accelerators
+        plans = [plan for plan in plans if least <= plan.global_batch_size <= most] or plans
+        step = network.BATCH_STEP * accelerators
         plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
         most_minutes = (1 + ALIKE) * min(plan.prediction.minutes_high for plan in plans)
         return max(
