@@ -64,7 +64,8 @@ def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn
     """Return the network with the saved weights. Weights of convolutions and classifier are cast to
     ``precision`` here, once: autocast would cast float32 weights for every request."""
     # False is ``gamma_zero``: it concerns initial values only, which are replaced below.
-    network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
+    blur = "blur_pool" in weights.facts
+    network = ResNet50(weights.classes, weights.width, False, precision, blur=blur).eval().to(device)
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
     for name, parameter in trainable(network):

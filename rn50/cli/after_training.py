@@ -50,28 +50,54 @@ def evaluate_weights(
 
     It is the evaluation of a timed run: every image once, by all ranks of CONFIG. The network is that of
     FILE, whichever framework has trained it. An ONNX model of rn50 export or rn50 quantize is evaluated by
-    ONNX Runtime on the CPU.
+    ONNX Runtime on the CPU. Without CONFIG it is the configuration that FILE names; a folder stands for its
+    only file of weights.
     """
     from rn50.data import layout, preflight
     from rn50.run import evaluation
     from rn50.weights import weights_file
 
-    config = ranks.configured(name, values)
     if report is not None:
         files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report", needs_room=True)
+    weights = weights_file.only_one(weights)
     if weights_file.is_model(weights):
-        from rn50.deploy import model_evaluation
+        from rn50.deploy import model_evaluation, model_file
 
         if precision is not None:
             problem = f"{weights} is an ONNX model, which has its own"
             raise UserError(f"--precision {precision}", problem, "leave it out")
-        model_evaluation.evaluate_file(weights, config, report, as_json)
+        model = model_file.read(weights)
+        config = ranks.configured(name, values, model.facts.get("system", ""))
+        model_evaluation.evaluate_and_print(model, config, report, as_json)
         return
+    saved = weights_file.read(weights, blur_pool=True)
+    config = ranks.configured(name, values, saved.facts.get("system", ""))
     # The network has the sizes that FILE states, not those of CONFIG.
-    sizes = weights_file.read(weights, blur_pool=True).variables(config.data)
+    sizes = saved.variables(config.data)
     config = config.replaced(**evaluation.ENVIRONMENT, **sizes, PRECISION=precision or "float32")
     preflight.check(config, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
+
+
+@verb("predict", "Classify images by saved weights", "rn50 predict results/DEMO_CPU photo.jpg")
+@click.argument("weights", metavar="WEIGHTS", type=PATH)
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
+@option("--picture", "Write the crops that the network sees, with their classes, as a PNG.", type=PATH)
+@group.as_json("rn50.deploy.prediction.Predicted")
+def predict_images(
+    weights: pathlib.Path, images: tuple[pathlib.Path, ...], picture: pathlib.Path | None, as_json: bool
+) -> None:
+    """Name the five likeliest classes of each IMAGE by WEIGHTS, a .safetensors file of a run or an ONNX model
+    of rn50 export.
+
+    Images are resized, cropped and normalised as in an evaluation. A framework that is installed computes
+    weights, ONNX Runtime a model; no data set is needed.
+    """
+    from rn50.deploy import prediction
+    from rn50.weights import weights_file
+
+    predicted = prediction.predict(weights_file.only_one(weights), images, picture)
+    print_json(predicted) if as_json else prediction.print_predictions(predicted, Terminal())
 
 
 @cleaned_up(
@@ -108,7 +134,7 @@ def export_weights(
     from rn50.deploy import export
     from rn50.weights import weights_file
 
-    saved = weights_file.read(weights)
+    saved = weights_file.read(weights_file.only_one(weights))
     config = named.read(name) if document.is_named(name) else None
     written = export.export(saved, output, fold, preprocessing, config, tolerance)
     if as_json:

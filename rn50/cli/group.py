@@ -144,8 +144,11 @@ class _Group(Verbs):
     """Root group. An error that the user can fix is printed as one line and ends with status 2, a fault of
     the code with status 1. If the output is a pipe whose reader has ended, nothing is printed."""
 
-    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_commands(context, formatter)  # no list of the options, -h and --version
+    def format_help(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        # Without the options, which are -h and --version, and without a blank line, so that it fits a screen.
+        formatter.write_usage(context.command_path, "VERB [OPTIONS] [ARGS]")
+        formatter.write_text(self.help or "")
+        self.format_commands(context, formatter)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
@@ -377,4 +380,4 @@ against = option(
 # Hidden, so that the help fits a screen; messages name RN50_DEBUG=1 where it helps.
 @flag("--debug", "Show tracebacks; RN50_DEBUG=1: of every process.", envvar="RN50_DEBUG", hidden=True)
 def main(debug: bool) -> None:
-    """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB --help"""
+    """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB -h"""

@@ -15,12 +15,13 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 
-def configured(name: str | None, values: Sequence[str] = ()) -> Config:
-    """Return the configuration ``name`` with the ``values`` of ``--set``. Print a warning for each
-    environment variable to which it gives another value."""
+def configured(name: str | None, values: Sequence[str] = (), system: str = "") -> Config:
+    """Return the configuration ``name`` with the ``values`` of ``--set``. ``system`` names it if neither
+    ``name`` nor the environment does. Print a warning for each environment variable to which it gives another
+    value."""
     from rn50.doctor import doctor
 
-    config = named.read(name, values)
+    config = named.read(name, values, system=system)
     doctor.show_brief(doctor.overridden(config))
     return config
 

@@ -7,6 +7,9 @@ CERTIFICATE = "certificate.json"
 """The result of ``rn50 verify``."""
 DEMO_RECORD = "demo_dataset.json"
 """The settings with which ``rn50 demo-data`` generated the data set."""
+_SHAPES = ("rectangle", "triangle", "cross", "ring", "crescent")
+DEMO_CLASSES = [f"{colouring} {shape}" for colouring in ("coloured", "grey") for shape in _SHAPES]
+"""Names of the classes of a demo data set, label 0 first."""
 CLASSES = "classes.txt"
 PACK_RECORD = "pack.json"
 LISTS = ("train.tsv", "val.tsv")

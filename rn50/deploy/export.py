@@ -10,7 +10,7 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.weights.weights_file import Weights
 
-FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
+FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy", "class_names", "system")
 """Facts of a file of weights that become metadata of the model."""
 
 

@@ -27,7 +27,7 @@ from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.settings.config import Config
-from rn50.weights import counts, display
+from rn50.weights import counts, display, weights_file
 
 ON_CPU = BatchFormat(None, "CHW", False)
 """Batches in the host's memory, channels-first, float32."""
@@ -35,14 +35,19 @@ THREADS = len(os.sched_getaffinity(0))
 """Number of cores that this process may use."""
 
 
-def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
-    """Evaluate the model of an ONNX file and print the counts, as JSON if ``as_json``. Write a page to
-    ``report``, if it is not None."""
-    model = model_file.read(file)
-    facts = dict(sorted(model.facts.items()))
-    counted = evaluate(model, config, confusion=report is not None).counts
-    # None and []: sparsity and density are not measured in an ONNX model.
-    evaluation = display.FileEvaluation(file, "onnxruntime", model.precision, facts, counted, None, [])
+def evaluate_and_print(model: Model, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
+    """Evaluate a model that was read from a file, and print the counts, as JSON if ``as_json``. Write a page
+    to ``report``, if it is not None."""
+    evaluation = display.FileEvaluation(
+        weights=pathlib.Path(model.name),
+        framework="onnxruntime",
+        precision=model.precision,
+        facts=weights_file.shown(model.facts),
+        class_names=weights_file.class_names(model.facts, model.classes),
+        counts=evaluate(model, config, confusion=report is not None).counts,
+        sparse=None,  # sparsity and density are not measured in an ONNX model
+        density=[],
+    )
     display.print_evaluation(evaluation, report, as_json)
 
 

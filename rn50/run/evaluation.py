@@ -40,8 +40,8 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
                 weights=pathlib.Path(file),
                 framework=config.run.framework,
                 precision=rank.precision.name,
-                # The fact "file" says only which version of rn50 wrote the file.
-                facts={name: value for name, value in sorted(weights.facts.items()) if name != "file"},
+                facts=weights_file.shown(weights.facts),
+                class_names=weights_file.class_names(weights.facts, weights.classes),
                 counts=totals,
                 sparse=sparsity.holds(weights.arrays),
                 density=[Density(*layer) for layer in sparsity.densities(weights.arrays).items()],

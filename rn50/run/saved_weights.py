@@ -7,8 +7,10 @@ import numpy as np
 
 from rn50 import files
 from rn50.data.certification import certificate
+from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.run.loop import Rank
+from rn50.settings import document
 from rn50.settings.config import Config
 from rn50.weights import weights_file
 
@@ -63,8 +65,11 @@ def save(config: Config, rank: Rank, seed: int, to_save: WeightsToSave) -> None:
     """Write the weights ``to_save``, and facts about them, to the .safetensors file beside the log. Raises
     UserError if it cannot be written."""
     certified = certificate.check(config)
+    file, data = config.environment.get("CONFIG_FILE"), config.data
     facts = {
-        **{name: getattr(config.data, name) for name in weights_file.FACTS},
+        **{name: getattr(data, name) for name in weights_file.FACTS},
+        "class_names": "\n".join(packing_list.class_names(pathlib.Path(data.folder), data.classes)),
+        "system": document.system_of(pathlib.Path(file)) if file else config.run.system,
         "framework": config.run.framework,
         "precision": rank.precision.name,
         "seed": seed,

@@ -19,7 +19,7 @@ from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.gathered import differing
 from rn50.settings import header
 from rn50.settings.config import Config, from_environment, of_document
-from rn50.settings.document import Document, absolute_paths, find, source, system_of, systems
+from rn50.settings.document import Document, absolute_paths, find, is_named, source, system_of, systems
 from rn50.settings.fields import KNOWN_NAMES, RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.libraries import is_passed_through
 from rn50.settings.writing import exported, refuse_impossible, remark
@@ -90,12 +90,15 @@ class Choice:
         return from_environment(changed(variables, self.changes), self.document)
 
 
-def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Config:
+def read(
+    name: str | None, values: Sequence[str] = (), environ: Mapping[str, str] | None = None, system: str = ""
+) -> Config:
     """Return the configuration ``name``, a path or the name of a system of configs/. The ``values`` of --set,
     each NAME=VALUE, replace those of the file. ``environ`` is by default the environment of this process.
 
     Without a name and values, ``environ`` itself is the configuration if it sets every required variable, as
-    after `. FILE`. Otherwise CONFIG_FILE or DGXSYSTEM names the configuration.
+    after `. FILE`. Otherwise CONFIG_FILE or DGXSYSTEM names the configuration, else ``system``, a name like
+    DEMO_CPU+LR=1.
 
     Raises UserError if there is no such configuration, or it cannot be sourced or run.
     """
@@ -106,6 +109,9 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     is_complete = all(variable.given(environ)[1] or not variable.is_read(environ) for variable in required)
     if is_complete and not name and not values:
         return of_scripts(environ)
+    if not is_named(name) and (words := arguments(system)) != "CONFIG":
+        name, *of_system = words.split(" --set ")
+        values = (*of_system, *values)
     return Choice(find(name), values, environ).config
 
 

@@ -34,7 +34,9 @@ class FileEvaluation(NamedTuple):
     """float32, float16 or bfloat16; for an ONNX model also int8."""
     facts: dict[str, str]
     """Facts in the header of the file: classes, width, image_size, eval_resize; and about its training:
-    framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
+    system, framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
+    class_names: list[str]
+    """Names of the classes in the header of the file, label 0 first; without them the labels."""
     counts: printed.Inline[Counts]
     sparse: bool | None
     """True if at least two of every four consecutive input channels are 0, in every layer of `density`; null:

@@ -28,7 +28,7 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     points = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
     template = templates.in_folder_of(__file__).get_template("page.html.j2")
     reliability = plots.reliability(points)
-    colours = plots.confusion(confusion / images_of_class)
+    colours = plots.confusion(confusion / images_of_class, evaluation["class_names"])
     tables = {"worst": _worst(confusion), "confused": _confused(confusion)}
     page = template.render(evaluation=evaluation, reliability=reliability, confusion=colours, **tables)
     files.write(file, page, remedy="give another file with --report")

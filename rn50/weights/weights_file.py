@@ -22,6 +22,7 @@ from rn50.benchmark import network
 from rn50.errors import UserError
 from rn50.settings import named
 from rn50.settings.fields import Data
+from rn50.terminal import safe
 
 LARGEST = 1 << 30
 """Largest size of a file, in bytes. A file of the benchmark's network has 102 million."""
@@ -30,8 +31,11 @@ MODEL_SUFFIX, MODEL_BEGINS = ".onnx", b"\x08"
 """Ending of the name of an ONNX model, and its first byte, which in protobuf is the tag of its version."""
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Facts that ``read`` needs from the header -> the largest value that it accepts. They are values of the
-run's configuration. A network with BlurPool also has the fact blur_pool, 1. Further facts are for people:
-framework, precision, seed, epoch, accuracy, configuration, certificate."""
+run's configuration. A network with BlurPool also has the fact blur_pool, 1. Of the other facts class_names
+has a line for each class, label 0 first, and system is the name of the configuration, as DEMO_CPU+LR=1.
+Further facts are for people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
+_LONGEST_NAME = 60
+"""Most characters of the name of a class that are shown."""
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 _CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
@@ -80,9 +84,34 @@ class Weights(NamedTuple):
         return blurred | {name: self.facts[name.lower()] for name in ("WIDTH", "IMAGE_SIZE", "EVAL_RESIZE")}
 
 
+def class_names(facts: Mapping[str, str], classes: int) -> list[str]:
+    """Return the names of the ``classes`` classes of a network, label 0 first: those in the facts of its file
+    of weights or ONNX model. If these have not as many names, the labels are the names."""
+    names = [safe(name)[:_LONGEST_NAME] for name in facts.get("class_names", "").split("\n")]
+    return names if len(names) == classes else [str(label) for label in range(classes)]
+
+
+def shown(facts: Mapping[str, str]) -> dict[str, str]:
+    """Return facts by name, without the names of the classes, which may be 1,000, and without the version of
+    rn50 that wrote the file."""
+    return {name: facts[name] for name in sorted(facts) if name not in ("class_names", "file")}
+
+
 def path(log: pathlib.Path) -> pathlib.Path:
     """Return the path of the file of weights beside the result file ``log``. The file need not exist."""
     return log.with_suffix(SUFFIX)
+
+
+def only_one(file: pathlib.Path) -> pathlib.Path:
+    """Return the only file of weights in a folder, without checkpoints; a path that is no folder is returned
+    as it is. Raises UserError if there is no such file, or several."""
+    if not file.is_dir():
+        return file
+    in_folder = sorted(path for path in file.glob(f"*{SUFFIX}") if len(path.suffixes) == 1)
+    if len(in_folder) != 1:
+        remedy = f"give one of them: {in_folder[0]}" if in_folder else _made_by(file / "weights")
+        raise UserError(file, f"{len(in_folder)} {SUFFIX} files in it", remedy)
+    return in_folder[0]
 
 
 def is_model(file: pathlib.Path) -> bool:

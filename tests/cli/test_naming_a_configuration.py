@@ -12,6 +12,8 @@ from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.settings import named
 from rn50.settings.document import systems
+from rn50.weights import weights_file
+from tests.deploy.networks import random_weights
 
 CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
 VERBS = (
@@ -68,6 +70,21 @@ def test_no_name_is_refused_in_one_line(verb):
 
 
 @pytest.mark.parametrize(
+    "system, values, classes",
+    [("DEMO_CPU+NUMCLASSES=3", (), 3), ("DEMO_CPU+NUMCLASSES=3", ("NUMCLASSES=4",), 4), ("MINE", (), None),
+     ("DEMO_CPU+NUMCLASSES=$(id)", (), None)])
+def test_the_header_of_weights_names_a_configuration_of_ours_or_none(monkeypatch, system, values, classes):
+    monkeypatch.delenv("DGXSYSTEM", raising=False)
+    if classes is None:
+        with pytest.raises(UserError, match=r"^which configuration\?"):
+            named.read(None, values, system=system)
+    else:
+        assert named.read(None, values, system=system).data.classes == classes
+        monkeypatch.setenv("DGXSYSTEM", "DEMO_CPU_OPEN")  # the environment goes before the header
+        assert named.read(None, values, system=system).run.system == "DEMO_CPU_OPEN"
+
+
+@pytest.mark.parametrize(
     "verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join)
 @pytest.mark.parametrize("named", ["argument", "file", "DGXSYSTEM", "CONFIG_FILE"])
 def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
@@ -115,7 +132,9 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "verb", [("bench", "input"), ("evaluate", "w.safetensors"), ("quantize", "w.onnx", "-o", "int8.onnx")])
-def test_a_verb_that_recommends_set_takes_it(verb, tmp_path):
+def test_a_verb_that_recommends_set_takes_it(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights_file.write(tmp_path / "w.safetensors", random_weights())
     if verb[0] == "quantize":
         pytest.importorskip("onnx", reason="onnx is not installed")
     absent = str(tmp_path / "absent")

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+from rn50.data import layout
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch import job
@@ -37,6 +38,9 @@ timed_run.run(config.from_environment(), lambda config: Toy(config, [57], [], to
 
 
 def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_path):
+    (tmp_path / "no data").mkdir()
+    names = b"".join(b"class \xff%d\n" % label for label in range(10))
+    (tmp_path / "no data" / layout.CLASSES).write_bytes(names)
     outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [500, 800], save_weights="1")
     assert outcome.reached_target and calls[-3:] == ["evaluate", "weights", "close"]
     assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "success"
@@ -44,13 +48,14 @@ def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_pa
     assert (saved.classes, saved.width, saved.image_size, saved.eval_resize) == (10, 0.125, 32, 36)
     own = {
         name: saved.facts[name]
-        for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate")}
+        for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate", "system")}
     assert own == {
         "framework": tiny_config.run.framework, "precision": "float32", "seed": "7", "epoch": "7",
-        "accuracy": "0.8", "certificate": "none"}
+        "accuracy": "0.8", "certificate": "none", "system": tiny_config.run.system}
+    assert weights_file.class_names(saved.facts, 10) == [f"class \\udcff{label}" for label in range(10)]
     assert len(saved.facts["configuration"]) == 64
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "result_0.json", "result_0.safetensors", "result_0.txt"]
+        "no data", "result_0.json", "result_0.safetensors", "result_0.txt"]
 
 
 def test_a_network_with_blur_pool_is_evaluated_and_not_exported(tiny_config, tmp_path):

@@ -22,8 +22,8 @@ from rn50.data.certification import certificate
 from rn50.data.certification.certify import certify
 from rn50.data.demo import dataset
 from rn50.data.demo.dataset import PARTIAL, Settings
-from rn50.data.demo.images import CLASSES, draw, encode
-from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.demo.images import CLASSES, SHAPES, draw, encode
+from rn50.data.layout import CERTIFICATE, DEMO_CLASSES, DEMO_RECORD, FILES
 from rn50.data.preflight import check_record_set, find_bad_record
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
@@ -57,6 +57,11 @@ def copy(small, tmp_path):
     for name in FILES + (DEMO_RECORD, CERTIFICATE):
         (tmp_path / name).write_bytes((small / name).read_bytes())
     return tmp_path
+
+
+def test_every_class_is_called_after_its_shape():
+    names = [f"{colouring} {shape.__name__}" for colouring in ("coloured", "grey") for shape in SHAPES]
+    assert names == DEMO_CLASSES and len(names) == CLASSES
 
 
 def test_it_is_a_whole_data_set(small):

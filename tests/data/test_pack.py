@@ -21,6 +21,7 @@ from PIL import Image
 from rn50.data.jpeg import shrunk
 from rn50.data.layout import FILES, OPEN_ONLY, PACKED
 from rn50.data.packing import pack as packing
+from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import scan
 from rn50.data.packing.pack import PARTIAL, order, pack
 from rn50.data.packing.packing_list import read_classes, read_list
@@ -57,7 +58,8 @@ def test_order_is_shuffled_and_the_seeds(tree, packed, tmp_path):
 
 
 def test_lists_say_where_every_record_came_from(tree, packed):
-    assert read_classes(packed) == class_names(7)
+    assert read_classes(packed) == packing_list.class_names(packed, 7) == class_names(7)
+    assert packing_list.class_names(packed, 3) == ["0", "1", "2"]  # of a configuration of other data
     for name in ("train", "val"):
         for entry, (header, image) in zip(read_list(packed, name), records(packed, name), strict=False):
             assert entry == (header.label, hashlib.sha256(image).digest(), entry.path)

@@ -9,6 +9,7 @@ from PIL import Image
 
 from rn50 import files
 from rn50.cli import main
+from rn50.data import layout
 from rn50.data.pipeline import dali, shown_batch
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import named
@@ -39,6 +40,7 @@ def test_it_is_the_batch_of_a_run_with_its_labels(tiny_environment, tmp_path):
     assert f"batch.png: {count} training images, as x = 0 to 255; the network sees (x - mean) / std," in said
     told = json.loads(show(tiny_environment, "-o", file, "--json").stdout)
     assert not documented.differences("data show", told) and told["labels"] == drawn
+    assert told["class_names"] == [layout.DEMO_CLASSES[label] for label in drawn]
     show(tiny_environment, "-o", file, "--seed", 2)
     assert file.read_bytes() != before and [each.name for each in tmp_path.iterdir()] == ["batch.png"]
 

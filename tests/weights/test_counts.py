@@ -71,15 +71,16 @@ def test_the_page_names_what_is_confused(tmp_path):
     found = {
         "weights": "<a>.safetensors", "top1": 0.5, "top5": 1.0, "correct": 2, "top5_correct": 4, "images": 4,
         "calibration_error": 0.1, "framework": "mxnet", "precision": "float32", "facts": {"seed": "<b>"},
-        "density": [{"layer": "fc1_weight", "density": 0.5}]}
+        "class_names": ["cat", "dog", "<i>fox"], "density": [{"layer": "fc1_weight", "density": 0.5}]}
     file = tmp_path / "page.html"
     for _ in range(2):  # the page replaces itself
         page.write(file, found, counts)
     text = file.read_text()
     assert (
-        "<tr><td>2</td><td>1</td><td>2</td></tr>" in text
-        and "<tr><td>2</td><td>2</td><td>0</td></tr>" in text)
-    assert "&lt;a&gt;" in text and "<b>" not in text and "50.0 %" in text and text.count("<svg") == 2
+        "<tr><td>&lt;i&gt;fox</td><td>dog</td><td>2</td></tr>" in text
+        and "<tr><td>&lt;i&gt;fox</td><td>2</td><td>0</td></tr>" in text)
+    assert "&lt;a&gt;" in text and "<b>" not in text and "<i>" not in text
+    assert "50.0 %" in text and text.count("<svg") == 2
     assert files.MARK in text
 
 
@@ -93,7 +94,8 @@ def test_margin_is_that_of_scipy(correct):
 def test_an_evaluation_whose_page_cannot_be_written_is_printed(tmp_path, capsys, as_json):
     counts = Counts.none(12, confusion=True)
     counts.add(*drawn())
-    evaluation = display.FileEvaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
+    names = ["?"] * 12
+    evaluation = display.FileEvaluation(tmp_path / "w", "ours", "float32", {}, names, counts, None, [])
     with pytest.raises(UserError, match="page.html: cannot be written .*; give another file with --report"):
         display.print_evaluation(evaluation, tmp_path / "absent" / "page.html", as_json)
     told = f'"images": {counts.images}' if as_json else f"{counts.correct} of 400"

@@ -166,6 +166,24 @@ def test_a_model_is_told_from_weights_by_its_name_else_by_its_content(some, tmp_
         weights_file.is_model(tmp_path / "absent")
 
 
+def test_a_folder_stands_for_its_only_file_of_weights(some, tmp_path):
+    with pytest.raises(UserError, match=r": 0 \.safetensors files in it; a run saves weights: rn50 run"):
+        weights_file.only_one(tmp_path)
+    for name in ("result_0.checkpoint.safetensors", "result_1.safetensors"):
+        weights_file.write(tmp_path / name, some)
+    assert weights_file.only_one(tmp_path) == tmp_path / "result_1.safetensors"
+    weights_file.write(tmp_path / "result_0.safetensors", some)
+    with pytest.raises(UserError, match=r": 2 \.safetensors files in it; give one of them: .*/result_0.safe"):
+        weights_file.only_one(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [("cat\ndog", ["cat", "dog"]), ("cat", ["0", "1"]), ("a\x1bb\n" + "c" * 99, ["a\\x1bb", "c" * 60])])
+def test_names_of_classes_are_those_of_the_header_made_harmless(text, names):
+    assert weights_file.class_names({"class_names": text}, 2) == names
+
+
 @pytest.mark.parametrize("folder, named", [("DEMO_CPU+LR=1", "DEMO_CPU --set LR=1"), ("mine", "CONFIG")])
 def test_of_weights_that_are_missing_the_command_is_named(tmp_path, folder, named):
     says = f"a run saves weights: rn50 run {named} -o results/weights --runs 1 --save-weights"

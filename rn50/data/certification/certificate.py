@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.data import preflight
-from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, OPEN_ONLY, PACK_RECORD, PACKED
+from rn50.data.layout import CERTIFICATE, DEMO_CLASSES, DEMO_RECORD, FILES, OPEN_ONLY, PACK_RECORD, PACKED
 from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
 FORMAT = 1
 """Version of the certificate's structure."""
-DEMO_CLASSES = 10
-"""Number of classes of a demo data set, which its record does not state."""
 NO_RECORD = "ImageNet"
 """Origin of the expectation if no file of a data set states its numbers."""
 
@@ -74,7 +72,7 @@ def expected(folder: Path) -> ExpectedData:
     for name in (CERTIFICATE, PACK_RECORD, DEMO_RECORD):
         record = packing_list.read_json(folder / name)
         if record is not None:
-            record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
+            record.setdefault("classes", len(DEMO_CLASSES) if name == DEMO_RECORD else None)
             counts: list[Any] = [record.get(key) for key in ("classes", "train", "val")]
             # ``type`` and not ``isinstance``, for which True is an int.
             if any(type(count) is not int or count < 0 for count in counts):
@@ -143,23 +141,16 @@ def read(folder: Path) -> Certificate | None:
 def refuse_other_numbers(config: Config) -> None:
     """Raise UserError if a file of the data set states other numbers of classes and images than ``config``
     has. The remedy names all three options ``--set`` that the data set needs."""
-    data = config.data
-    packed = expected(Path(data.folder))
-    numbers = {
-        "NUMCLASSES": (packed.classes, data.classes),
-        "NUMEXAMPLES": (packed.train, data.train_samples),
-        "NUMVALEXAMPLES": (packed.val, data.eval_samples),
-    }
-    if packed.by == NO_RECORD or all(stated == configured for stated, configured in numbers.values()):
-        return
-    of_data, of_config = (
-        "{:,} classes, {:,} + {:,} images".format(*values) for values in zip(*numbers.values(), strict=True)
-    )
-    options = " ".join(f"--set {name}={stated}" for name, (stated, _) in numbers.items())
-    remedy = f"give {options}, or set DATADIR to the data that are meant"
-    raise UserError(
-        Path(data.folder) / packed.by, f"{of_data}, but the configuration has {of_config}", remedy
-    )
+    data, stated = config.data, expected(Path(config.data.folder))
+    numbers = stated.classes, stated.train, stated.val
+    configured = data.classes, data.train_samples, data.eval_samples
+    if stated.by != NO_RECORD and numbers != configured:
+        in_data, in_config = map("{0[0]:,} classes, {0[1]:,} + {0[2]:,} images".format, (numbers, configured))
+        options = "--set NUMCLASSES={} --set NUMEXAMPLES={} --set NUMVALEXAMPLES={}".format(*numbers)
+        remedy = f"give {options}, or set DATADIR to the data that are meant"
+        raise UserError(
+            Path(data.folder) / stated.by, f"{in_data}, but the configuration has {in_config}", remedy
+        )
 
 
 def check(config: Config) -> Certificate | None:

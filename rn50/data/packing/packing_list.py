@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rn50 import files
-from rn50.data.layout import CLASSES, LISTS, PACK_RECORD
+from rn50.data.layout import CLASSES, DEMO_CLASSES, DEMO_RECORD, LISTS, PACK_RECORD
 from rn50.errors import UserError
 
 _REMEDY = "take it from another copy of the data, or delete it"
@@ -114,6 +114,16 @@ def read_classes(folder: Path) -> list[str] | None:
                 raise UserError(path, f"{name} is not a folder name", _REMEDY)
         return classes
     return None
+
+
+def class_names(folder: Path, classes: int) -> list[str]:
+    """Return the names of the ``classes`` classes of a data set for display, label 0 first: those of
+    classes.txt or of the demo data set. If there are not as many names, the labels are the names. Raises
+    UserError as ``read_classes`` does."""
+    names = read_classes(folder) or (DEMO_CLASSES if (folder / DEMO_RECORD).exists() else [])
+    # Bytes of a folder's name that are not UTF-8 become escapes.
+    shown = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+    return shown if len(shown) == classes else [str(label) for label in range(classes)]
 
 
 def read_record(folder: Path) -> dict[str, Any]:

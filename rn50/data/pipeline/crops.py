@@ -62,7 +62,8 @@ def centre_window(width: int, height: int, size: int, resize: int) -> Window:
     def begin(side: int) -> float:
         """Return the first pixel of the window along a side of the image."""
         resized = math.floor(side / scale + 0.5)
-        return (side - resized * scale) / 2 + (resized - size) // 2 * scale
+        # DALI rounds half of an odd margin up.
+        return (side - resized * scale) / 2 + (resized - size + 1) // 2 * scale
 
     return Window(begin(width), begin(height), size * scale, size * scale)
 

@@ -26,6 +26,8 @@ MARKERS = "os^DvPX*"
 """Markers by series, in matplotlib's notation."""
 GLYPHS = "●■▲◆▼✚✖★"
 """Text characters that look like the markers."""
+MOST_NAMED = 20
+"""Most classes whose names stand beside a confusion matrix."""
 MOST_POINTS = 1000
 """Most points drawn of a curve: more are not visible and take minutes to write."""
 FORMATS: dict[str, Any] = {"png": {"Software": files.MARK}, "svg": {"Creator": files.MARK, "Date": None}}
@@ -256,14 +258,17 @@ def reliability(bins: Sequence[tuple[float, float]]) -> str:
     return _svg(draw, "Accuracy over confidence")
 
 
-def confusion(shares: Any) -> str:
+def confusion(shares: Any, names: Sequence[str]) -> str:
     """Plot a confusion matrix. ``shares[i, j]`` is the fraction of the images of class i for which class j
-    was predicted."""
+    was predicted. ``names`` are those of the classes; there is room for those of ``MOST_NAMED`` classes."""
 
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
         axes.grid(False)
         axes.locator_params(integer=True)
+        if len(names) <= MOST_NAMED:
+            axes.set_xticks(range(len(names)), names, rotation=90)
+            axes.set_yticks(range(len(names)), names)
         axes.set(xlabel="predicted class", ylabel="class")
 
     return _svg(draw, "Predicted classes by class", height=4.2)
