@@ -272,17 +272,6 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     assert "rn50 run CONFIG -o " in dict(summary.lines(system, unchecked, None, "MINE+LR=1"))["Next"]
 
 
-def test_a_changed_result_elsewhere_is_compared_with_the_runs_of_the_default_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(summary, "ROOT", tmp_path)
-    write_runs(tmp_path / "elsewhere" / "changed", 60, 61, 62, 63, 64)
-    write_run(tmp_path / "results" / "DEMO_CPU" / "result_0.txt", 60)
-    [system] = score.score([tmp_path / "elsewhere"])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
-    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"]
-    assert told == f"rn50 compare {tmp_path}/results/DEMO_CPU {tmp_path}/elsewhere/changed".replace(
-        "rn50", told.split()[0])
-
-
 @pytest.mark.parametrize("name", ["DEMO_CPU+LR=1", "my run"])
 @pytest.mark.parametrize("in_checkout", [True, False])
 def test_after_a_changed_configuration_comes_its_comparison(tmp_path, monkeypatch, in_checkout, name):
@@ -304,6 +293,12 @@ def test_after_a_changed_configuration_comes_its_comparison(tmp_path, monkeypatc
         (after / f"result_{number}.txt").unlink()
     [system] = score.score([after])  # four more such runs are not what comes next
     assert dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"] == told
+    # Where none lie beside it, those of the default folder.
+    default = summary.ROOT / "results" / "DEMO_CPU"
+    default.parent.mkdir(parents=True, exist_ok=True)
+    before.rename(default)
+    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"]
+    assert f"rn50 compare {default} " in told and " run " not in told
 
 
 def test_no_further_runs_are_advised_that_give_no_result(tmp_path):
