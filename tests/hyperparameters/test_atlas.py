@@ -16,6 +16,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters.atlas import atlas, lineage, rows
 from rn50.hyperparameters.borrow import origin
 from rn50.results import published, rcp, score
+from rn50.results.report import plots
 from tests.results import scored
 from tests.support.four_epochs import write_result
 
@@ -167,7 +168,8 @@ def test_logs_that_were_submitted_again_are_said_to_be_the_same(page):
     again = [row[0] for row in cells(page, "table") if "same logs as" in row[0]]
     distinct = {(each.minutes, each.accuracy) for each in published.results()}
     assert len(again) == len(published.results()) - len(distinct) > 30
-    assert "dgxa100_n527_ngc22.04_mxnet same logs as v2.0" in again
+    name = "NVIDIA/dgxa100_n527_ngc22.04_mxnet"
+    assert f"dgxa100_n527_ngc22.04_mxnet same logs as v2.0/{name}" in again
 
 
 def test_own_results_stand_beside_them_and_a_demo_apart(tmp_path):
@@ -196,6 +198,19 @@ def test_a_published_result_given_as_own_is_said_to_be_that_one(tmp_path):
     assert "same logs as v1.0" in cells(atlas_of(tmp_path / "mine"), "table")[1][0]
     scored.write_runs(tmp_path / "other", *(60 * minutes + 1 for minutes in known.minutes))
     assert "same logs" not in cells(atlas_of(tmp_path / "other"), "table")[1][0]
+
+
+def test_names_fold_at_their_signs_and_points_of_one_place_lie_side_by_side(page):
+    assert "dgxa100_<wbr>n527_<wbr>ngc22.04_<wbr>mxnet" in page
+    boards = {row.board for row, _ in pairs() if row.board}
+    legend = re.findall(r"</span> ([^<]+)</span>", section(page, "charts"))
+    assert {*boards, rows.OTHERS} == {*legend} - {"reference convergence points"}
+    colours = rows.series([row for row, _ in pairs()])
+    drawn = rows.points([row for row, _ in pairs()], "accelerators", "minutes", colours)
+    assert len({(series % plots.SERIES, plots.marker(series)) for series in colours.values()}) == len(colours)
+    assert len({point.x for point in drawn}) > 2 * len({row.accelerators for row, _ in pairs()})
+    rounds = re.findall(r"<option>(v[\d.]+)", page)
+    assert rounds == sorted(rounds, reverse=True) and page.index('id="histories"') < page.index('id="table"')
 
 
 @pytest.mark.slow

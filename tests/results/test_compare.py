@@ -278,7 +278,7 @@ def test_a_published_result_is_compared_by_its_name(tmp_path):
     assert own.same_logs and own.differences[1].sentence == "the same logs" and own.split is None
     [turned] = compare.compare(compare.compared_results([pathlib.Path(name), tmp_path / "mine"]))
     assert (turned.first, turned.second) == (name, "mine")
-    with pytest.raises(UserError, match="a published result, did you mean v2.1/NVIDIA/dgxh100_preview"):
+    with pytest.raises(UserError, match="a published result, did you mean v3.0/NVIDIA/dgxh100_ngc23.04"):
         compare.compared_results([tmp_path / "mine", pathlib.Path("v3.0/NVIDIA/dgxh100")])
 
 

@@ -102,6 +102,7 @@ def render(scores: Sequence[SystemScore] = (), audits: Mapping[pathlib.Path, str
         references=references,
         rules=rules,
         glyphs=plots.GLYPHS,
+        marker=plots.marker,
         script=script,
         # The page's security policy allows this script by its hash, and no other.
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

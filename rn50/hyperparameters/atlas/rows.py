@@ -17,7 +17,7 @@ from rn50.results.score import SystemScore
 OWN = "own"
 """Text in ``Row.round`` of a result of the user's logs; a published result has its MLPerf round there."""
 OTHERS = "others"
-"""Key of the colour of all boards that have no colour of their own."""
+"""Key of the colour of all boards that nobody published."""
 
 
 @dataclass(frozen=True)
@@ -121,21 +121,22 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def series(rows: Sequence[Row]) -> dict[str, int]:
-    """Return board -> number of its colour. The boards with the most results have a colour of their own;
-    ``OTHERS`` has the last colour, for all other boards."""
-    boards = collections.Counter(row.board for row in rows if row.board).most_common(plots.SERIES - 1)
-    return {**{board: number for number, (board, _) in enumerate(boards)}, OTHERS: plots.SERIES - 1}
+    """Return board -> number of its colour and marker, from 0 for the board with the most results. ``OTHERS``
+    has the last number, for boards that are not among ``rows``."""
+    boards = collections.Counter(row.board for row in rows if row.board).most_common()
+    return {board: number for number, (board, _) in enumerate([*boards, (OTHERS, 0)])}
 
 
 def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list[plots.Point]:
     """Return the points of a chart of two fields of the rows, of which ``x`` and ``y`` are the names.
     ``colours`` is what ``series`` returned. A row has no point if a field is not known, or is 0, which a
     logarithmic axis lacks, or if the result breaks the rules."""
-    result = []
+    result: list[plots.Point] = []
     for row in rows:
         x_value, y_value = getattr(row, x), getattr(row, y)
         are_positive = (finite(x_value) or 0) > 0 and (finite(y_value) or 0) > 0
         if are_positive and not (row.score and row.score.refusal):
             colour = colours.get(row.board, colours[OTHERS])
-            result.append(plots.Point(x_value, y_value, colour, row.anchor, own=row.round == OWN))
+            beside = 1.06 ** ((len(result) % 7 - 3) / 3)  # or points with the same x would hide each other
+            result.append(plots.Point(x_value * beside, y_value, colour, row.anchor, own=row.round == OWN))
     return result

@@ -197,7 +197,7 @@ class Point:
     x: float
     y: float
     series: int
-    """Number of its colour and marker."""
+    """Number of its colour (``_colour``) and marker (``marker``)."""
     anchor: str
     """Identifier of the element of the page to which the point links."""
     own: bool = False
@@ -227,7 +227,8 @@ def field(
             axes.plot([point.x, point.x], [low, high], color=_TARGET, linewidth=3, alpha=0.5)
         scatter(axes, expected, s=36, color=_TARGET, marker="_")
         for series in sorted({point.series for point in points}):
-            style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[series], "linewidths": 0.4}
+            style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[marker(series)]}
+            style |= {"linewidths": 0.4, "alpha": 0.7}
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
         ringed = [point for point in points if point.own]
         scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
@@ -244,6 +245,12 @@ def field(
     text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
     # Give <a xlink:href="#PowerEdge-X"> its target as title, and make the Tab key pass over it.
     return re.sub(r'<a xlink:href="#([^"]*)">', r'<a tabindex="-1" href="#\1"><title>\1</title>', text)
+
+
+def marker(series: int) -> int:
+    """Return the index in ``MARKERS`` and ``GLYPHS`` of a series of ``field``. The ninth series has the
+    colour of the first, and another marker."""
+    return (series + series // SERIES) % SERIES
 
 
 def reliability(bins: Sequence[tuple[float, float]]) -> str:

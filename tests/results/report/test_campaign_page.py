@@ -113,7 +113,7 @@ def test_a_campaign_that_goes_on(results):
         (results / f"result_{number}.txt").unlink()
     logs = map(str, sorted(results.glob("result_?.txt")))
     done = CliRunner().invoke(main, ["summary", *logs, "--system", "NF5688M6", "--so-far"])
-    page = (results / "report.html").read_text()
+    page = (results / "report.html").read_text().replace("<wbr>", "")
     assert (done.exit_code, done.output) == (0, "") and '<p class="score">run 3 of 5 so far' in page
     assert "The official checks run at the end of the campaign." in page and "checks passed" not in page
     assert "is the mean so far" in page and "rcp/3264" in page

@@ -57,7 +57,7 @@ def row_of(page, name):
 
 
 def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path):
-    page = page_of(write_result(tmp_path / "box"))
+    page = page_of(write_result(tmp_path / "box")).replace("<wbr>", "")
     groups = published.nearest_recipes(3264, "lars")
     headings = re.findall(r'<th scope="col" class="n">([^<]*)<small>([^<]*)</small>', page)
     assert headings == [
