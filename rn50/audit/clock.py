@@ -150,8 +150,8 @@ def hardware(runs: RunSet) -> Evidence:
     # Standard deviation of the logarithm: that of the prediction, and 0.03 besides.
     deviations = math.log(measured / rate) / math.hypot(spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate:,.0f} predicted from others"
-    if (own := own_rates.find(conditions)) and not own.path.is_relative_to(runs.folder.resolve()):
-        text += f"; this code, measured: {own.words}"
+    if (ours := own_rates.find(conditions)) and not ours.path.is_relative_to(runs.folder.resolve()):
+        text += f"; this code, measured: {ours.words}"
     # Probability of so many standard deviations or more, in a normal distribution.
     p = math.erfc(deviations / math.sqrt(2)) / 2
     return Evidence("hardware", deviations > DEVIATIONS_FASTER, text, deviations, p)

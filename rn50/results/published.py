@@ -112,7 +112,7 @@ def find(name: str, forms: str) -> PublishedResult:
         if result.name.lower() == name.lower():
             return result
     names = [result.name for result in results()]
-    begun = [known for known in names if known.lower().startswith(name.lower().rstrip("."))]
+    begun = [full for full in names if full.lower().startswith(name.lower().rstrip("."))]
     near = difflib.get_close_matches(name, begun or names, n=3, cutoff=0.4)
     meant = f", did you mean {', '.join(near)}?" if near else ""
     raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {forms}")
