@@ -152,8 +152,8 @@ def _gpu(library: Any, number: int, handle: Any) -> Counter:
 
 def kinds(counters: Sequence[Counter]) -> str:
     """Return in words where the watts of these counters come from."""
-    found = ("power readings" if counter.is_power else "energy counters" for counter in counters)
-    return " and ".join(dict.fromkeys(found))
+    sources = ("power readings" if counter.is_power else "energy counters" for counter in counters)
+    return " and ".join(dict.fromkeys(sources))
 
 
 def left_out(counters: Sequence[Counter]) -> str:

@@ -86,13 +86,13 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     conditions = Conditions(name, ranks, here.config.global_batch_size / ranks)
-    if own := own_rates.find(conditions):
-        planner = SystemPlanner(measured=(own.conditions, own.images_per_second))
+    if ours := own_rates.find(conditions):
+        planner = SystemPlanner(measured=(ours.conditions, ours.images_per_second))
     rate = planner.throughput.predict(conditions)
     of_all_ranks = ranks * rate.images_per_second
     # The rate's logarithm has the standard deviation ``spread``; 1.96 of them are the 95 % interval.
     factor = math.exp(1.96 * rate.spread)
-    basis = f"this code, measured: {own.words}" if own else f"published results of {name}, of others' code"
+    basis = f"this code, measured: {ours.words}" if ours else f"published results of {name}, of others' code"
     return Expected(RATE, of_all_ranks, of_all_ranks / factor, of_all_ranks * factor, basis)
 
 

@@ -57,14 +57,14 @@ def find(conditions: Conditions, may_estimate: bool = False) -> OwnRate | None:
     """
     name, sheets = conditions.accelerator, chips.data_sheets()
     oldest = [traits.fused[0] for traits in frameworks.every().values() if traits.fused]
-    if (own := _nearest(conditions, {name})) or not may_estimate or name not in sheets:
-        return own
-    if sheets[name].capability < min(oldest) or not (own := _nearest(conditions, sheets)):
+    if (rate := _nearest(conditions, {name})) or not may_estimate or name not in sheets:
+        return rate
+    if sheets[name].capability < min(oldest) or not (rate := _nearest(conditions, sheets)):
         return None
-    here, there = (sheets[chip].gigabytes_per_second for chip in (name, own.conditions.accelerator))
-    at = dataclasses.replace(own.conditions, accelerator=name)
-    words = f"{here:,} of the {there:,} GB/s of memory with which it made {own.words}"
-    return OwnRate(at, own.images_per_second * here / there, own.path, words)
+    memory, others = (sheets[chip].gigabytes_per_second for chip in (name, rate.conditions.accelerator))
+    at = dataclasses.replace(rate.conditions, accelerator=name)
+    words = f"{memory:,} of the {others:,} GB/s of memory with which it made {rate.words}"
+    return OwnRate(at, rate.images_per_second * memory / others, rate.path, words)
 
 
 def _nearest(conditions: Conditions, names: Container[str]) -> OwnRate | None:

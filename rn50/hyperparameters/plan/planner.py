@@ -94,8 +94,8 @@ class ThisCode(NamedTuple):
     @property
     def sentence(self) -> str:
         """The prediction in words."""
-        own, label = self.prediction, "measured" if self.is_measured else "by estimate"
-        minutes = f"{own.minutes:.3g} minutes ({own.minutes_low:.3g} to {own.minutes_high:.3g})"
+        ours, label = self.prediction, "measured" if self.is_measured else "by estimate"
+        minutes = f"{ours.minutes:.3g} minutes ({ours.minutes_low:.3g} to {ours.minutes_high:.3g})"
         return f"this code, {label}: {minutes}, by {self.basis}"
 
 
@@ -273,13 +273,13 @@ class SystemPlanner:
         """Return the plan with the prediction for this code, if something is known of it and the planner has
         no measurement of the user's. Only where one system at most is published it may be an estimate."""
         name, number, size = plan.accelerator, plan.accelerators, plan.global_batch_size
-        own = own_rates.find(Conditions(name, number, size / number), len(self._published_of(name)) <= 1)
-        if self.throughput.measured or not own:
+        ours = own_rates.find(Conditions(name, number, size / number), len(self._published_of(name)) <= 1)
+        if self.throughput.measured or not ours:
             return plan
-        spread = Spread.estimated if own.estimate else Spread.measured
-        model = ThroughputModel(self._given, (own.conditions, own.images_per_second), spread)
+        spread = Spread.estimated if ours.estimate else Spread.measured
+        model = ThroughputModel(self._given, (ours.conditions, ours.images_per_second), spread)
         prediction = self.predict(name, number, size, plan.hyperparameters.source, model)
-        return dataclasses.replace(plan, this_code=ThisCode(prediction, not own.estimate, own.words))
+        return dataclasses.replace(plan, this_code=ThisCode(prediction, not ours.estimate, ours.words))
 
     def _published_of(self, accelerator: str) -> list[str]:
         """Return the published systems whose rates with this accelerator are used, with their frameworks,
