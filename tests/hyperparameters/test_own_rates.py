@@ -1,16 +1,21 @@
 """Rates of this code in ``rn50 plan``: those of docs/evidence, those of results/, and an estimate from
 another GPU's."""
 
+import dataclasses
 import json
 
 import pytest
 from click.testing import CliRunner
 
+from rn50.audit import audit
 from rn50.cli import main
 from rn50.files import ROOT
 from rn50.hyperparameters.plan import own_rates
 from rn50.hyperparameters.plan.images_per_second import Conditions
+from rn50.reproduction import expectation, reproduction
 from rn50.results import chips, published
+from tests.audit import made
+from tests.support.machines import simulated
 
 EVIDENCE = ROOT / "docs" / "evidence"
 H200, H100, RTX = "H200-SXM-141GB", "H100-SXM-80GB", "RTX-4090"
@@ -93,3 +98,19 @@ def test_a_measurement_of_the_user_stands_alone(results):
 def test_data_sheets_are_of_names_that_plan_knows():
     assert {*chips.data_sheets()} < {*chips.known(published.results())}
     assert all(str(sheet.gigabytes) in name for name, sheet in chips.data_sheets().items() if "GB" in name)
+
+
+def test_audit_and_reproduce_have_them_beside_those_of_others(results, tmp_path):
+    bench(results / "bench", "NVIDIA A100-SXM4-40GB", [(8, 408, 224, {"real": 16_000.0})])
+    says = "this code, measured: 2,000 images/s on 8 x A100-SXM-40GB with 408 images each"
+    made.write(tmp_path / "Org" / "results" / "Box" / "resnet", made.campaign(5))
+    system = {"accelerator_model_name": "NVIDIA A100-SXM4-40GB", "number_of_nodes": "1",
+              "accelerators_per_node": "8", "division": "closed", "system_name": "Box"}
+    (tmp_path / "Org" / "systems").mkdir()
+    (tmp_path / "Org" / "systems" / "Box.json").write_text(json.dumps(system))
+    [one] = audit.audit([tmp_path / "Org"]).audits
+    assert any(f"predicted from others; {says}" in each.found for each in one.evidence)
+    told = reproduction.plan("v1.0/Inspur/nf5688m6_mxnet", None, tmp_path / "to", 5, 0.03)
+    facts = dataclasses.replace(told.here.facts, gpus=simulated("8xA100").gpus)
+    rate = expectation.expected(told.claim, told.here._replace(facts=facts), 5)[1]
+    assert rate.value and rate.basis.startswith(says)
