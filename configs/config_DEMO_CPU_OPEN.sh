@@ -11,7 +11,7 @@
 # --- hyperparameters (one group: together they decide convergence) -----------
 export OPTIMIZER=lars
 export BATCHSIZE=32                 # images of each rank, 64 in all
-export LR=3.0
+export LR=5.0
 export WARMUP_EPOCHS=0.5
 export NUMEPOCHS=7
 export DECAY_EPOCHS=6               # the learning rate would end there; a run ends at epoch 4
