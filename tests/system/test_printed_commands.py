@@ -301,7 +301,7 @@ README = {
     "DATADIR=/path/to/imagenet rn50 doctor MINE": (1, r"failure +DATADIR +/path/to/imagenet: No such file"),
     "DATADIR=/path/to/imagenet rn50 run MINE": (2, NO_IMAGENET),
     "DGXSYSTEM=MINE DATADIR=/path/to/imagenet ./run_experiments.sh": (2, NO_IMAGENET),
-    "rn50 run MINE --save-weights": (2, NO_DATA),
+    "rn50 predict results/DEMO_CPU photo.jpg": (2, r"0 \.safetensors files in it; a run saves weights"),
     "rn50 pack /path/to/ILSVRC2012 /path/to/imagenet": (2, "/path/to/ILSVRC2012"),
     "rn50 watch results/MINE": (2, "results/MINE: no such folder"), "rn50 bench input DEMO_CPU": (2, NO_DATA),
     "rn50 profile DEMO_CPU": (2, NO_DATA), "rn50 search DEMO_CPU -o search/demo": (2, NO_DATA),
