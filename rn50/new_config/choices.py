@@ -47,6 +47,10 @@ _GPUS = re.compile(r"([1-9]\d{0,3}) *x *([1-9]\d{0,3}) *GB? *,? +(\d{1,2})\.(\d)
 """Number of GPUs, gigabytes of memory, major and minor number of the compute capability: "4 x 24GB 8.9"."""
 _NAMED_GPUS = re.compile(r"([1-9]\d{0,3})(?: *x *| +)(\S.*)", re.IGNORECASE)
 """Number of GPUs and their name: "4 x RTX-4090"."""
+_MACHINES = re.compile(r"^[1-9]\d* *x *(?=[1-9]\d?(?: *x *| +)(?!GB?\b)[a-z])", re.IGNORECASE)
+"""Number of machines in front of the GPUs of each: "8 x " of "8 x 8 H100"."""
+MOST_GPUS = 16
+"""Most GPUs of a machine that ``planned`` accepts: those of a DGX-2, the most in one machine of NVIDIA's."""
 
 
 class Choice(NamedTuple):
@@ -138,15 +142,20 @@ def planned(text: str) -> tuple[Machine, Software]:
     software, without packages. The machine's ``processor``, which the new file names, says what else is
     assumed of it.
 
-    Raises UserError if the text is in another form, names several or no known GPU, or no image fits the
-    memory.
+    Raises UserError if the text is in another form, names several or no known GPU, has more GPUs than one
+    machine, or no image fits the memory.
     """
-    if form := _GPUS.fullmatch(text.strip()):
+    of_one, several = _MACHINES.subn("", text.strip())
+    if form := _GPUS.fullmatch(of_one):
         number, gigabytes, major, minor = map(int, form.groups())
         model = f"{MODEL_UNKNOWN}{major}.{minor}"
     else:
-        number, model = _named(text)
+        number, model = _named(of_one)
         gigabytes, (major, minor), _ = chips.data_sheets()[model]
+    if several or number > MOST_GPUS:
+        remedy = "for several write a file like configs/config_8xDGXH100.sh, which sets DGXNNODES and "
+        remedy += "DGXNGPU, with a recipe that rn50 plan --accelerators N names for all N GPUs together"
+        raise UserError(f"--for {excerpt(text)}", f"not one machine of up to {MOST_GPUS} GPUs", remedy)
     # A driver that is new enough for the newest CUDA.
     driver = OLDEST_DRIVER[max(OLDEST_DRIVER)]
     memory = gigabytes * 1024

@@ -110,9 +110,21 @@ def test_epochs_that_nobody_published_are_no_proof(eight):
      (["--open", "--curve", "--images-per-second", H200], "--curve"),
      (["--open", "--global-batch-size", "8", "--images-per-second", H200], "--global-batch-size"),
      (["H200", "--images-per-second", H200], "H200: not the open recipe on ImageNet"),
+     (["DGXH100"], "rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator NAME"),
      (["DEMO_CPU", "--images-per-second", H200], "not the open recipe on ImageNet"),
      (["--accelerators", "8", "--global-batch-size", "3200", "--images-per-second", H200],
       "sizes are of the open recipe; give --open")])
 def test_what_is_refused(arguments, part):
     done = plan(*arguments)
     assert done.exit_code == 2 and part in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, of_all",
+    [(["--accelerators", "8", "--global-batch-size", "3200", "--images-per-second", "56071"], True),
+     (["--accelerators", "8", "--global-batch-size", "3200", "--images-per-second", "9071"], False),
+     (["--open", "--images-per-second", "224:56071"], True),
+     (["--open", "--images-per-second", H200], False)])
+def test_a_rate_that_no_accelerator_has_may_be_that_of_all(arguments, of_all):
+    says = "caution: 56,071 images/s are 7.2 times those of the fastest published accelerator: is it the"
+    assert (f"{says} rate of all ranks together?" in plan(*arguments).stdout) is of_all

@@ -54,6 +54,14 @@ def test_gpus_are_known_by_the_names_that_plan_has_for_them(tmp_path, text, mach
     assert not batch_size or f"export BATCHSIZE={batch_size} " in file.read_text()
 
 
+@pytest.mark.parametrize("text", ["64 H100", "17 x 80GB 9.0", "8 x 8 H100", "2 x 8 x H100"])
+def test_gpus_of_several_machines_are_refused_with_what_configures_them(tmp_path, text):
+    says = f"rn50: --for {text}: not one machine of up to 16 GPUs; for several write a file like configs/"
+    shown = plain(text, tmp_path)
+    assert shown.startswith(f"{says}config_8xDGXH100.sh, which sets DGXNNODES") and shown.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("text", ["8 x 1GB 9.0", "8 x 4GB 6.1"])
 def test_gpus_that_no_image_fits_are_refused(tmp_path, text):
     says = f"rn50: --for {text}: no image fits beside the 4 GiB that a run needs without images; "

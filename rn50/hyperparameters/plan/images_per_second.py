@@ -17,14 +17,14 @@ Likelihood", 2011), which is fitted by expectation maximisation.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.results import chips
+from rn50.results import chips, published
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
@@ -33,6 +33,8 @@ EVALUATION_SPEED = 1.7
 START_UP_SECONDS = 2.2
 """Seconds of a run without training or evaluation, from ``run_start`` to full speed and between epochs: the
 median of the same systems (they have 1.2 to 13.5 s)."""
+TOO_FAST = 2
+"""A measured rate is doubted if it is more than so many times that of the fastest published accelerator."""
 INPUT = "input"
 """Key of ``at_size`` for the images/s of the input pipeline alone."""
 DEGREES_OF_FREEDOM = 4
@@ -240,6 +242,18 @@ def at_size(size: int, rates: Mapping[str, float]) -> float:
     areas = sorted(seconds)
     between = float(np.interp(size**2, areas, [seconds[area] for area in areas]))
     return min(1 / (between * max(1, size**2 / areas[-1])), rates.get(INPUT, math.inf))
+
+
+def cautions(rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield a caution if a rate of ``rates``, which are as in ``at_size``, is more than ``TOO_FAST`` times
+    that of the fastest published accelerator. Rates of other sizes are compared by pixels per second."""
+    fastest = max(training_rate(result) or 0 for result in published.results() if result.is_closed)
+    most = max(rate * (int(side) / rules.IMAGE_SIZE) ** 2 for side, rate in rates.items() if side != INPUT)
+    if most > TOO_FAST * fastest:
+        times = (
+            f"{most:,.0f} images/s are {most / fastest:.1f} times those of the fastest published accelerator"
+        )
+        yield f"{times}: is it the rate of all ranks together? --images-per-second is of each"
 
 
 def _images(trained: float, evaluation_count: float) -> float:

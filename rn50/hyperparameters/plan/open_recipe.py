@@ -52,7 +52,11 @@ def plan(config: Config, rates: object, accelerators: int | None) -> OpenPlan:
     """
     if config.labels != (rules.OPEN,):
         problem = "not the open recipe on ImageNet, which alone is planned by the name of a configuration"
-        raise UserError(config.run.system, problem, f"name another, such as {RECIPE}")
+        remedy = f"name another, such as {RECIPE}"
+        if config.is_imagenet:
+            sizes = f"--accelerators {config.ranks} --global-batch-size {config.global_batch_size}"
+            remedy = f"this one is planned by rn50 plan {sizes} --accelerator NAME"
+        raise UserError(config.run.system, problem, remedy)
     if not isinstance(rates, dict) or not rates.keys() - {images_per_second.INPUT}:
         measure = f"rn50 bench throughput {config.run.system} --image-sizes 96,128,160,176,224 measures them"
         raise UserError("--images-per-second", f"give SIZE:RATE,SIZE:RATE,...; {measure}")
@@ -84,6 +88,7 @@ def _cautions(config: Config, rates: Mapping[str, float], sizes: Iterable[int]) 
     measured = [int(size) for size in rates if size != images_per_second.INPUT]
     if outside := sorted(size for size in sizes if not min(measured) <= size <= max(measured)):
         yield f"the rate of {', '.join(map(str, outside))} pixels is a guess from the nearest size"
+    yield from images_per_second.cautions(rates)
     yield "a first epoch that reads from slow storage takes longer (MosaicML's took two minutes more)"
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rn50.benchmark import network
+from rn50.benchmark import network, rules
 from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
@@ -359,6 +359,8 @@ class SystemPlanner:
             yield f"{seen}; it may not have the memory"
         if len(systems := self._published_of(accelerator)) == 1:
             yield f"the speed of {accelerator} is from one published system: {systems[0]}"
+        if self.throughput.measured:
+            yield from images_per_second.cautions({str(rules.IMAGE_SIZE): self.throughput.measured[1]})
         if accelerators > 2 * most_seen:
             yield f"beyond {most_seen} together, {accelerator} is taken to scale as the other accelerators do"
 
