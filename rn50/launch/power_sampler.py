@@ -98,6 +98,7 @@ def main(source: str, file: pathlib.Path) -> None:
         if not meter:
             # The first ``size`` bytes were in the file before the run, so read from there on.
             readings, other_lines = power.read_meter(source, size)
+            end_ms = now_ms()
             lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= end_ms]
             outcome = f"{counted(len(lines), 'reading')} in this run, {counted(other_lines, 'other line')}"
             say(f"POWER={source}: {outcome}", err=True)

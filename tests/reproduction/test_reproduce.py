@@ -179,14 +179,15 @@ def test_another_batch_size_that_misses_the_target_says_nothing_of_the_claim(tmp
 
 @pytest.mark.parametrize(
     "content, is_another",
-    [({"passed": False}, False), ({"set_sha256": "a"}, False), ({"set_sha256": "b"}, True), (None, False)])
+    [({"passed": False}, False), ({"set_sha256": "a" * 64}, False), ({"set_sha256": "b" * 64}, True),
+     (None, False)])
 def test_other_data_are_known_by_their_certificate(campaign, tmp_path, content, is_another):
     """A certificate of data at fault may have no hash: doctor and run name the fault."""
     told = planned(campaign, tmp_path / "to")
     if content is not None:
         (tmp_path / "certificate.json").write_text(json.dumps(content))
     config = with_changes(told.here.config, data={"folder": str(tmp_path)})
-    theirs = told.claim._replace(saved={"data certificate": {"set_sha256": "a"}})
+    theirs = told.claim._replace(saved={"data certificate": {"set_sha256": "a" * 64}})
     assert here._other_data(theirs, config) == is_another
 
 
