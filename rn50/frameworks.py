@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import INSTALL, PACKAGES
 
@@ -48,6 +49,8 @@ class Traits(NamedTuple):
     """Values of INPUT_LIBRARY besides "auto". If DALI cannot be imported, "auto" takes the last."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    optimizers: tuple[str, ...] = rules.OPTIMIZERS
+    """Values of OPTIMIZER that the engine implements."""
     open_recipe: tuple[str, ...] = ()
     """Variables of the open recipe that the engine implements. LR_DECAY needs no engine."""
     fused: tuple[tuple[int, int], str] | None = None

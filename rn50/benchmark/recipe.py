@@ -13,6 +13,12 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.printed import IfKnown, prints
 
+_WARMUP = "learning_rate_warmup_epochs"
+_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}  # in the rulesets SGD has no prefix
+OPTIMIZERS = tuple(_WARMUP_KEYS)
+"""Values of OPTIMIZER. The closed division allows those of ``rules.OPTIMIZERS`` alone; a framework has those
+of its traits."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Closed:
@@ -24,8 +30,8 @@ class Closed:
     """The rule in words."""
     remedy: str
     """Remedy for a log that breaks the rule."""
-    optimizers: tuple[str, ...] = rules.OPTIMIZERS
-    """Optimizers to which the rule applies."""
+    optimizers: tuple[str, ...] = ()
+    """Optimizers to which the rule applies. Empty: all, unknown ones too."""
     below: float = math.inf
     """Global batch size below which the rule applies."""
 
@@ -54,16 +60,17 @@ class Hyperparameter:
 def _row(shown: str, end: str, keys: Mapping[str, str] | None = None, **more: Any) -> Any:
     """Return a field of ``Recipe`` with its row. By default its log keys are ``end`` with the prefix of each
     optimizer. ``more`` are further fields of ``Hyperparameter``."""
-    keys = {optimizer: f"{optimizer}_opt_{end}" for optimizer in rules.OPTIMIZERS} if keys is None else keys
+    keys = {optimizer: f"{optimizer}_opt_{end}" for optimizer in OPTIMIZERS} if keys is None else keys
     return dataclasses.field(default=None, metadata={"row": Hyperparameter(shown, end, keys, **more)})
 
 
-def _same_key(shown: str, key: str, heading: str = "") -> Any:
-    """Return a field of ``Recipe`` with the same log key for every optimizer."""
-    return _row(shown, key, dict.fromkeys(rules.OPTIMIZERS, key), heading=heading)
+def _same_key(shown: str, key: str, **more: Any) -> Any:
+    """Return a field of ``Recipe`` with the same log key for every optimizer. ``more`` are further fields of
+    ``Hyperparameter``."""
+    return _row(shown, key, dict.fromkeys(OPTIMIZERS, key), **more)
 
 
-def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMIZERS) -> dict[str, Any]:
+def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the arguments of ``_row`` for a hyperparameter whose value the rules fix. ``remedy`` is a text
     that the value completes, such as "end the schedule at" 0.0001."""
     closed = Closed((value,).__contains__, f"the rules fix {value:g}", f"{remedy} {value}", optimizers)
@@ -82,6 +89,9 @@ def _is_whole(value: float) -> bool:
     return math.isfinite(value) and abs(value - round(value)) < 1e-5
 
 
+_OPTIMIZER = Closed(
+    rules.OPTIMIZERS.__contains__, "the rules allow lars and sgd", "train with lars or sgd, and log that"
+)
 _SGD_RATE = Closed(
     lambda value: _is_whole(value / rules.SGD_LEARNING_RATE_UNIT),
     f"the rules allow SGD {rules.SGD_LEARNING_RATE_UNIT:g} * k with a whole k",
@@ -105,8 +115,6 @@ SMOOTHING = Closed(rules.LABEL_SMOOTHING.__contains__, "the rules allow 0 and 0.
 _END = _fixed(rules.END_LEARNING_RATE, "end the schedule at")
 _POWER = _fixed(rules.POLY_POWER, "decay with power", optimizers=("lars",))
 _EPSILON = _fixed(rules.LARS_EPSILON, "train with epsilon")
-_WARMUP = "learning_rate_warmup_epochs"
-_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}  # in the rulesets SGD has no prefix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +123,7 @@ class Recipe:
     Values from a log may have any type of JSON, because they are kept as they were logged."""
 
     global_batch_size: int = _same_key("global batch", "global_batch_size", heading="batch")
-    optimizer: str = _same_key("optimizer", "opt_name")
+    optimizer: str = _same_key("optimizer", "opt_name", closed=_OPTIMIZER)
     learning_rate: float = _row(
         "base learning rate",
         "base_learning_rate",
@@ -208,7 +216,9 @@ def departures(recipe: Recipe) -> dict[str, str]:
     broken = {}
     for name, row in HYPERPARAMETERS.items():
         value, closed = getattr(recipe, name), row.closed
-        if closed is None or value is None or recipe.optimizer not in closed.optimizers:
+        if closed is None or value is None:
+            continue
+        if closed.optimizers and recipe.optimizer not in closed.optimizers:
             continue
         # An unknown batch size counts as a small one, to which all rules apply.
         if (recipe.global_batch_size or 0) < closed.below and not closed.allows(value):

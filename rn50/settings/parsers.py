@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rn50 import frameworks
+from rn50.benchmark import recipe
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
@@ -159,10 +160,10 @@ def image_sizes(value: str) -> str:
 
 
 def optimizer(value: str) -> str:
-    """Return "sgd", or "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars,
-    sgdwfastlarsv2."""
+    """Return the name of an optimizer, which is "lars" for every spelling of it in published files: lars,
+    sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
         return "lars"
-    if value.lower() == "sgd":
-        return "sgd"
-    raise ValueError("is not a known optimizer, lars and sgd are")
+    if value.lower() in recipe.OPTIMIZERS:
+        return value.lower()
+    raise ValueError(f"is not a known optimizer, {' and '.join(recipe.OPTIMIZERS)} are")

@@ -105,9 +105,20 @@ def _wrong_library(framework: str, input_library: str) -> Iterator[str]:
 
 
 def _wrong_step_mode(framework: str, step_mode: str) -> Iterator[str]:
-    others = [name for name, other in every().items() if step_mode in other.step_modes]
-    for problem in _one_of("STEP_MODE", step_mode, framework, traits(framework).step_modes):
-        yield f"{problem}, or add --set FRAMEWORK={' or '.join(others)}"
+    return _lacked("STEP_MODE", step_mode, framework, "step_modes")
+
+
+def _wrong_optimizer(framework: str, optimizer: str) -> Iterator[str]:
+    return _lacked("OPTIMIZER", optimizer, framework, "optimizers")
+
+
+def _lacked(name: str, value: str, framework: str, field: str) -> Iterator[str]:
+    """Yield what is wrong if ``field`` of the traits of a framework lacks the value of the variable ``name``,
+    with the frameworks whose traits have it."""
+    others = [other for other in every() if value in getattr(traits(other), field)]
+    instead = f", or add --set FRAMEWORK={' or '.join(others)}" if others else ""
+    for problem in _one_of(name, value, framework, getattr(traits(framework), field)):
+        yield problem + instead
 
 
 def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Iterator[str]:
@@ -148,10 +159,11 @@ def _not_eager(quantization: str, step_mode: str) -> Iterator[str]:
 _SCHEDULE = (_long_warmup, _short_decay, _no_evaluation, _large_sizes, _decoupled)
 _SIZES = (_large_batch, _uneven_epoch, _heavy_batches, _small_resize, _channels_in_no_groups)
 _SPARSE_OR_INT8 = (_nothing_to_prune, _nothing_to_quantize, _not_in_float32, _not_eager)
-_FRAMEWORK = (_not_decoded_first, _wrong_device, _wrong_precision, _wrong_library, _wrong_step_mode)
+_FRAMEWORK = (_not_decoded_first, _wrong_device, _wrong_precision, _wrong_library)
+_OF_TRAITS = (_wrong_step_mode, _wrong_optimizer)
 _VARIABLES_OF: dict[Callable[..., Iterator[str]], list[str]] = {
     rule: [name.upper() for name in inspect.signature(rule).parameters]
-    for rule in (*_SCHEDULE, *_SIZES, *_SPARSE_OR_INT8, *_FRAMEWORK)
+    for rule in (*_SCHEDULE, *_SIZES, *_SPARSE_OR_INT8, *_FRAMEWORK, *_OF_TRAITS)
 }
 """Rule -> names of the variables that it takes."""
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rn50 import frameworks
-from rn50.benchmark import rules
+from rn50.benchmark import recipe, rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.settings import config as configuration
@@ -148,6 +148,15 @@ def test_an_impossible_open_recipe_is_a_line(changes, problem):
         read(**{"DALI_ROI_DECODE": "1", **changes}, SUBMISSION_DIVISION="open")
     [line] = refused.value.lines
     assert problem in line
+
+
+def test_an_optimizer_that_the_framework_lacks_is_refused(monkeypatch):
+    """Else the run would train with another one, and log this one."""
+    monkeypatch.setattr(recipe, "OPTIMIZERS", (*recipe.OPTIMIZERS, "adamw"))  # as docs/architecture.md says
+    with pytest.raises(UserError) as refused:
+        read(OPTIMIZER="adamw", SUBMISSION_DIVISION="open")
+    [line] = refused.value.lines
+    assert line.endswith("with FRAMEWORK=mxnet OPTIMIZER is lars or sgd; use one of these")
 
 
 def printed(rows, config, columns):

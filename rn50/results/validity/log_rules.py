@@ -72,15 +72,14 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "submission_division": (rules.DIVISIONS.__contains__, "log closed or open, in small letters"),
     "submission_status": (rules.STATUSES.__contains__, "log cloud, onprem, preview or research"),
     "submission_platform": (bool, "log its name"),
-    "opt_name": (rules.OPTIMIZERS.__contains__, "train with lars or sgd, and log that"),
     "global_batch_size": (_is_count, "log the global batch size as a whole number above 0"),
     "gradient_accumulation_steps": (_is_count, "log the number of steps, 1 where nothing is accumulated"),
     **{
-        row.keys[optimizer]: (row.closed.allows, row.closed.remedy)
+        key: (row.closed.allows, row.closed.remedy)
         for row in HYPERPARAMETERS.values()
         if row.closed and row.closed is not MOMENTUM  # it depends on the batch size, see _momentum
-        for optimizer in row.closed.optimizers
-        if optimizer in row.keys
+        for optimizer, key in row.keys.items()
+        if optimizer in (row.closed.optimizers or row.keys)
     },
 }
 """Key -> test for the values that the closed division allows, and remedy for others. The keys of an optimizer
