@@ -182,11 +182,10 @@ def _named(text: str) -> tuple[int, str]:
     if len({sheets[name][:2] for name in matches}) > 1:
         raise UserError(f"--for {excerpt(text)}", f"several are called so: {', '.join(matches)}", "say which")
     if not form or not matches:
-        problem = (
-            "not the number of GPUs and a known name, or the memory of each and their compute capability"
+        problem = "not the number of GPUs and a known name, or the memory of each and compute capability"
+        remedy = (
+            'write --for "4 x RTX-4090" or --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU'
         )
-        without = "without a GPU the configuration is DEMO_CPU"
-        remedy = f'write --for "4 x RTX-4090" or --for "4 x 24GB 8.9"; {without}'
         raise UserError(f"--for {excerpt(text)}", problem, remedy)
     return int(form[1]), matches[0]
 

@@ -82,7 +82,11 @@ def test_damaged_files_are_left_out(results, name, text):
 
 def test_a_gpu_of_one_published_system_has_an_estimate_by_memory_bandwidth(results):
     said = this_code("--accelerators", "1", "--accelerator", RTX)
-    assert not said["is_measured"] and "1,008 of the 4,800 GB/s" in said["basis"] and H200 in said["basis"]
+    assert not said["is_measured"] and f"1,008 GB/s, where {H200} with 4,800 made 8,551" in said["basis"]
+    shown = CliRunner().invoke(main, ["plan", "--accelerators", "4", "--accelerator", RTX]).output
+    first, second, *_ = shown.split("\n")
+    assert first.startswith("this code, by estimate: 115 minutes (86.1 to 154), from the memory bandwidth: ")
+    assert second.startswith(f"4 x {RTX} at global batch 1,024, with others' code: 178 minutes ")
     assert said["images_per_second_per_accelerator"] == pytest.approx(8551 * 1008 / 4800, rel=0.05)
     assert said["minutes_high"] > 1.4 * said["minutes_low"]
     assert this_code("--accelerators", "8", "--accelerator", H100) is None  # many systems are published

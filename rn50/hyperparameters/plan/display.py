@@ -29,12 +29,15 @@ class ScaleOut(NamedTuple):
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
-    """Print the prediction, the hyperparameters to borrow, the cautions, and the command that borrows."""
+    """Print the predictions, that for this code first, the hyperparameters to borrow, the cautions, and the
+    command that borrows."""
     prediction, recipe = plan.prediction, plan.hyperparameters
     columns = ((column, of_result(recipe.source)) for column, of_result in BORROWED.items())
     values = ", ".join(f"{column} {value}" for column, value in columns if value is not None)
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
+    machine += ", with others' code" if plan.this_code else ""
     lines = [
+        *([plan.this_code.sentence] if plan.this_code else []),
         f"{machine}: {_minutes(prediction.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
         f"{_minutes(prediction.minutes_low)} to {_minutes(prediction.minutes_high)})",
         f"{prediction.epochs:.3g} epochs ({prediction.epochs_low:.3g} to "
@@ -43,7 +46,6 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "evaluations",
         # A measurement is advised if it would narrow the interval clearly.
         *([MEASURE] if prediction.spread > 1.5 * Spread.measured else []),
-        *([plan.this_code.sentence] if plan.this_code else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {values}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "

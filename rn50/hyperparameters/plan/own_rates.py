@@ -63,7 +63,8 @@ def find(conditions: Conditions, may_estimate: bool = False) -> OwnRate | None:
         return None
     memory, others = (sheets[chip].gigabytes_per_second for chip in (name, rate.conditions.accelerator))
     at = dataclasses.replace(rate.conditions, accelerator=name)
-    words = f"{memory:,} of the {others:,} GB/s of memory with which it made {rate.words}"
+    other = f"{rate.conditions.accelerator} with {others:,} made {rate.images_per_second:,.0f} images/s"
+    words = f"the memory bandwidth: {memory:,} GB/s, where {other}"
     return OwnRate(at, rate.images_per_second * memory / others, rate.path, words)
 
 

@@ -95,8 +95,9 @@ class ThisCode(NamedTuple):
     def sentence(self) -> str:
         """The prediction in words."""
         ours, label = self.prediction, "measured" if self.is_measured else "by estimate"
+        origin = "by" if self.is_measured else "from"
         minutes = f"{ours.minutes:.3g} minutes ({ours.minutes_low:.3g} to {ours.minutes_high:.3g})"
-        return f"this code, {label}: {minutes}, by {self.basis}"
+        return f"this code, {label}: {minutes}, {origin} {self.basis}"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 #   machine     NVIDIA GeForce RTX 4090, 24 GiB; Intel(R) Core(TM) i7-10510U CPU @ 1.80GHz, 8 CPUs, 15 GiB
 #   expected    epochs are not known: the recipe was chosen for a global batch size of 408
 #               674 minutes (542 to 840) at the rate of others' code on RTX-4090
-#               this code, by estimate: 428 minutes (334 to 550), by 1,008 of the 4,800 GB/s of memory with which it made 8,551 images/s on 1 x H200-SXM-141GB with 256 images each (docs/evidence/h200/seeds_fused/r...
+#               this code, by estimate: 428 minutes (334 to 550), from the memory bandwidth: 1,008 GB/s, where H200-SXM-141GB with 4,800 made 8,551 images/s
 #   borrowed    by `rn50 borrow v2.0/Krai/7920T_2xA5000`, for config_MINE.sh
 #               source: published result, division closed
 #               round: MLPerf Training v2.0
