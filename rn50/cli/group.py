@@ -77,9 +77,10 @@ class CleanedUpVerb(_Verb):
 
 
 def _as_option(typed: Sequence[str], options: Collection[str]) -> str:
-    """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``-lr 1``, ``--lr=1`` or
-    ``LR=1``, of a verb with these ``options``. Return how else to give the value if --set refuses the
-    variable, or if the verb has an option of its own for it. Return "" if ``typed`` has no value."""
+    """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``-lr 1``, ``--lr=1``,
+    ``LR=1`` or ``--set LR 1``, of a verb with these ``options``. Return how else to give the value if --set
+    refuses the variable, or if the verb has an option of its own for it. Return "" if ``typed`` has no
+    value."""
     # Name of a variable or of its field in ``Config``, in small letters and without _ -> the variable.
     names = {**_OTHER_NAMES}
     for _, field, variable in variables():
@@ -90,7 +91,9 @@ def _as_option(typed: Sequence[str], options: Collection[str]) -> str:
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.lstrip("-").partition("=")
         name = names.get(re.sub("[-_]", "", option).lower())
-        if not name or before in ("--set", "--against") or not (equals or argument.startswith("-")):
+        is_setting = bool(equals) or argument.startswith("-")
+        # After --set a whole setting is right, and a name alone (``--set LR 1``) is not.
+        if not name or is_setting == (before in ("--set", "--against")):
             continue
         setting = f"{name}={value if equals else after}"
         if name == "DGXNGPU" and "--accelerators" in options:

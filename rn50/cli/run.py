@@ -183,7 +183,7 @@ def run_campaign(
             # The configuration file and the folder of the results. The context removes what it has made if
             # the command is refused.
             sides.append(turns.Side(*stack.enter_context(named.file_in(folder, chosen))))
-            # Warn if --set changes the batch size and not the learning rate, which depends on it.
+            # Warn if --set changes a value and not another one that depends on it.
             if chosen.values:
                 show_brief(unchosen(chosen.config))
         if against:

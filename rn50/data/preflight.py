@@ -91,7 +91,9 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
     with IndexedRecordReader(rec, idx) as reader:
         if len(reader) != expected_samples:
             problem = f"lists {len(reader)} records, but {variable} is {expected_samples}"
-            raise UserError(idx, problem, f"set {variable}={len(reader)} or pack the data again")
+            raise UserError(
+                idx, problem, f"set DATADIR to the data that are meant, or {variable}={len(reader)}"
+            )
         if repetitions := repeated(reader.offsets):
             offset = reader.offsets[repetitions[0]]
             problem = f"line {repetitions[0] + 1} names the record at byte {offset} a second time"

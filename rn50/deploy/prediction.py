@@ -103,7 +103,7 @@ def _network(file: pathlib.Path) -> tuple[Run, str, Any]:
 
 def _decoded(file: pathlib.Path) -> np.ndarray:
     """Return the pixels of an image file: uint8 (H, W, 3) in RGB. Raises UserError if it is none."""
-    remedy = "give a JPEG or a PNG"
+    remedy = "give an image"
     content = files.read_bytes(file, remedy=remedy)
     try:
         return crops.decode(content)

@@ -167,10 +167,9 @@ def overridden(config: Config) -> list[Diagnosis]:
 
 
 def unchosen(config: Config) -> list[Diagnosis]:
-    """Return a warning if ``--set`` changes the global batch size but not the learning rate, which the file
-    has for another global batch size; else an empty list."""
+    """Return a warning for each value that does not fit one that ``--set`` changes (``named.unchosen``)."""
     # Each text of ``named.unchosen`` is "finding; remedy".
-    return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
+    return [Diagnosis(WARNING, name, *text.split("; ")) for name, text in named.unchosen(config)]
 
 
 def misspelt(file: Document) -> list[Diagnosis]:

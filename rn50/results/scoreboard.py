@@ -54,6 +54,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
         name = f"{system.submitter}/{system.name}" if several and system.submitter else system.name
         headings = ("file", "seed", "epochs", "accuracy", "status", "minutes", "score")
         runs = table(headings, ("file", "status", "score"), name)
+        runs.columns[0].no_wrap = True  # a name that is cut is no name
         for run in system.runs:
             numbers = [_cell(run.log.seed, "d"), _cell(run.epochs, "g"), _cell(run.accuracy, ".5f")]
             outcome = [run.log.status, minutes(run.minutes), _part_in_score(run, system)]
@@ -71,10 +72,10 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
 
 def _part_in_score(run: RunScore, system: SystemScore) -> str:
     """Return whether a run counts in the score, for a cell of the table: kept, dropped (the fastest or the
-    slowest of the five), not in set (none of the five), or "-" if there is no score."""
+    slowest of the five), unused (none of the five), or "-" if there is no score."""
     if system.olympic_minutes is None:
         return "-"
-    return "kept" if run.kept else "dropped" if run.in_set else "not in set"
+    return "kept" if run.kept else "dropped" if run.in_set else "unused"
 
 
 def _cell(value: Any, spec: str) -> str:

@@ -178,7 +178,8 @@ def _pair(word: str, option: str = "--set") -> tuple[str, str]:
     name, equals, value = word.partition("=")
     shown = excerpt(word)
     if not equals or not value.isprintable():
-        raise UserError(f"{option} {shown}", "no NAME=VALUE", f"write {option} LR=1")
+        example = f"{word}=1" if word in VARIABLES else "LR=1"
+        raise UserError(f"{option} {shown}", "no NAME=VALUE", f"write {option} {example}")
     if name in RUNS_OWN_NAMES:
         problem = "no part of a configuration, because the runs of one result may differ in it"
         raise UserError(f"{option} {shown}", problem, f"put it in front of the command: {shown} rn50 ...")
@@ -212,15 +213,26 @@ def other_batch(other: int | None, where: str, config: Config) -> Iterator[str]:
         yield f"global batch size: {sizes}, so epochs are not comparable{others}"
 
 
-def unchosen(config: Config) -> Iterator[str]:
-    """Yield the sentence of ``other_batch`` if ``config`` has the learning rate of its file but another
-    global batch size."""
+def unchosen(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (variable, sentence) for each value that does not fit one that replaces the file's: the learning
+    rate of the file with another global batch size, as ``other_batch`` says it; another number of epochs or
+    other evaluations, with which the last epochs are not trained."""
     with contextlib.suppress(UserError):  # a file may be complete only with --set
         if not config.document:  # the environment alone is the configuration
             return
         written = of_document(config.document)
         if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
-            yield from other_batch(written.global_batch_size, f"in {config.document.path.name}", config)
+            texts = other_batch(written.global_batch_size, f"in {config.document.path.name}", config)
+            yield from (("LR", text) for text in texts)
+        h, last = config.hyperparameters, config.evaluation_epochs[-1]
+        epochs = (h.num_epochs, last)
+        if last < h.num_epochs and epochs != (
+            written.hyperparameters.num_epochs,
+            written.evaluation_epochs[-1],
+        ):
+            evaluations = f"EVAL_OFFSET={h.eval_offset}, EVAL_PERIOD={h.eval_period}"
+            end = f"{h.num_epochs}, but a run ends after epoch {last}, the last that is evaluated"
+            yield "NUMEPOCHS", f"{end} ({evaluations}); lower EVAL_PERIOD, or set TARGET=none"
 
 
 def _parts(changes: Mapping[str, str]) -> list[str]:

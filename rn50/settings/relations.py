@@ -105,20 +105,13 @@ def _wrong_library(framework: str, input_library: str) -> Iterator[str]:
 
 
 def _wrong_step_mode(framework: str, step_mode: str) -> Iterator[str]:
-    return _lacked("STEP_MODE", step_mode, framework, "step_modes")
+    others = [name for name, other in every().items() if step_mode in other.step_modes]
+    for problem in _one_of("STEP_MODE", step_mode, framework, traits(framework).step_modes):
+        yield f"{problem}, or add --set FRAMEWORK={' or '.join(others)}"
 
 
 def _wrong_optimizer(framework: str, optimizer: str) -> Iterator[str]:
-    return _lacked("OPTIMIZER", optimizer, framework, "optimizers")
-
-
-def _lacked(name: str, value: str, framework: str, field: str) -> Iterator[str]:
-    """Yield what is wrong if ``field`` of the traits of a framework lacks the value of the variable ``name``,
-    with the frameworks whose traits have it."""
-    others = [other for other in every() if value in getattr(traits(other), field)]
-    instead = f", or add --set FRAMEWORK={' or '.join(others)}" if others else ""
-    for problem in _one_of(name, value, framework, getattr(traits(framework), field)):
-        yield problem + instead
+    return _one_of("OPTIMIZER", optimizer, framework, traits(framework).optimizers)
 
 
 def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Iterator[str]:

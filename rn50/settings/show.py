@@ -238,8 +238,8 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
 
 
 def _advice(config: Config) -> Iterator[str]:
-    """Yield sentences on better values of FRAMEWORK and STEP_MODE on a GPU if these are not set, and on a
-    learning rate that was chosen for another global batch size."""
+    """Yield sentences on better values of FRAMEWORK and STEP_MODE on a GPU if these are not set, and on
+    values that do not fit one that replaces the file's (``named.unchosen``)."""
     traits = frameworks.traits(config.run.framework)
     on_gpu = config.run.device == "gpu"
     if on_gpu and not config.environment.get("FRAMEWORK") and (other := frameworks.instead(traits)):
@@ -249,7 +249,7 @@ def _advice(config: Config) -> Iterator[str]:
     if traits.fused and may_fuse and on_gpu:
         newer = "from compute capability {}.{} on".format(*traits.fused[0])
         yield f"STEP_MODE: not set, so eager; {newer} fused is fastest: --set STEP_MODE=fused"
-    yield from named.unchosen(config)
+    yield from (f"{name}: {text}" for name, text in named.unchosen(config))
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:

@@ -213,7 +213,7 @@ def test_a_long_value_is_refused_and_not_printed_whole(look, name):
 @pytest.mark.parametrize(
     "arguments, meant",
     [(["run", DEMO, "--lr", "1"], "LR=1"), (["run", DEMO, "--lr=1"], "LR=1"),
-     (["run", DEMO, "LR=1"], "LR=1"),
+     (["run", DEMO, "LR=1"], "LR=1"), (["run", DEMO, "--set", "LR", "1"], "LR=1"),
      (["bench", "throughput", DEMO, "--batch-size", "64"], "BATCHSIZE=64"),
      (["profile", DEMO, "--learning-rate", "2"], "LR=2"),
      (["doctor", DEMO, "--set", "WD=0.0001", "TARGET=none"], "TARGET=none"),

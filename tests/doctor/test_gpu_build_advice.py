@@ -60,3 +60,12 @@ def test_a_batch_that_its_learning_rate_was_not_chosen_for_is_a_warning():
     [warned] = doctor.unchosen(named.read("1xL40S", ["DGXNGPU=4"]))
     assert warned.severity == WARNING and "408 in config_1xL40S.sh, 1632 here" in warned.found
     assert doctor.unchosen(named.read("1xL40S")) == []
+
+
+@pytest.mark.parametrize(
+    "values, last",
+    [(["NUMEPOCHS=2"], 1), (["NUMEPOCHS=9"], None), (["EVAL_OFFSET=1"], 6), (["LR=1"], None),
+     (["NUMEPOCHS=2", "TARGET=none"], None)])
+def test_epochs_that_no_evaluation_follows_are_a_warning(values, last):
+    found = [warned.found for warned in doctor.unchosen(named.read("DEMO_CPU", values))]
+    assert len(found) == bool(last) and all(f"ends after epoch {last}, the last" in text for text in found)

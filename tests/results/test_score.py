@@ -85,7 +85,7 @@ def test_of_more_runs_the_median_set_of_five_consecutive_ones_counts(tmp_path):
     assert system.valid and system.olympic_minutes == pytest.approx((180 + 240 + 300) / 180, rel=1e-12)
     assert [run.file.name for run in system.runs if not run.in_set] == ["result_1.txt", "result_7.txt"]
     text = printed([system])
-    assert "the median set of five consecutive ones of 7" in text and text.count("not in set") == 2
+    assert "the median set of five consecutive ones of 7" in text and text.count("unused") == 2
 
 
 def test_of_two_sets_the_slower_counts(tmp_path):

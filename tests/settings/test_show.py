@@ -301,4 +301,4 @@ def test_a_batch_for_which_the_learning_rate_was_not_chosen_is_told(values, told
     sentence = "here, for which its learning rate was not chosen, so epochs are not comparable; rn50 borrow"
     assert (sentence in said) == told
     if values == ["DGXNGPU=4"]:
-        assert f"\nglobal batch size: 408 in config_1xL40S.sh, 1632 {sentence} --suggest" in said
+        assert f"\nLR: global batch size: 408 in config_1xL40S.sh, 1632 {sentence} --suggest" in said

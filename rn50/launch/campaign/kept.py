@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from rn50 import process
+from rn50.data.certification import certificate
 from rn50.doctor import doctor, results
 from rn50.errors import UserError
 from rn50.results import power
@@ -18,15 +19,17 @@ from rn50.weights import weights_file
 
 
 def examine(logs: Sequence[pathlib.Path], system: str, config: Config) -> None:
-    """Raise UserError if a finished run of a campaign is of another configuration than ``config``, or as
-    ``refuse_lacking`` does. ``logs`` are those of all runs of the campaign, some of which may be still to
-    make.
+    """Raise UserError if there are finished runs of a campaign and the data have other numbers of classes and
+    images than ``config``, if a finished run is of another configuration, or as ``refuse_lacking`` does.
+    ``logs`` are those of all runs of the campaign, some of which may be still to make.
 
     If none is, warn of variables of the environment that have no effect, as the doctor does before a run.
     """
     finished = [log for log in logs if log.exists()]
     if finished == list(logs):
         doctor.show_brief(doctor.overridden(config))
+    if finished:
+        certificate.refuse_other_numbers(config)
     for other in results.other_configuration(finished, config):
         raise UserError(other.subject, other.found, other.remedy)
     refuse_lacking(finished, system, config)
