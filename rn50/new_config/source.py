@@ -4,14 +4,16 @@
 ``new_config.py`` calls one of the three functions, and prints ``cautions``.
 """
 
+import contextlib
 import dataclasses
 import math
 import pathlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rn50 import frameworks
 from rn50.errors import UserError
-from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.plan.planner import RULE, WITHIN_OCTAVES, Plan, SystemPlanner, ThisCode
 from rn50.machine.gpus import OLDEST_DRIVER, newer
@@ -19,8 +21,9 @@ from rn50.machine.hardware import Machine
 from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
 from rn50.results import chips, published
+from rn50.settings import header
 from rn50.settings.config import of_document
-from rn50.settings.document import CONFIGS, Document
+from rn50.settings.document import CONFIGS, Document, file_of, systems
 from rn50.settings.fields import Data
 
 
@@ -108,10 +111,26 @@ def is_far(recipe: origin.Origin, total: int) -> bool:
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
-def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits) -> Iterator[str]:
+def _written_for(model: str, ranks: int, traits: frameworks.Traits) -> Iterator[str]:
+    """Yield a sentence about each file of configs/ that a person wrote for so many accelerators ``model``, by
+    the entry "machine" of its header, with the framework of ``traits``, in the closed division."""
+    for system in systems():
+        with contextlib.suppress(UserError):  # a file of the user's that cannot be read
+            config = of_document(file := Document(file_of(system)))
+            machine = header.read(file).get("machine", "")
+            # The accelerator is the longest word of capitals and digits: in "DGX A100: 8 A100-SXM4-80GB" too.
+            name = max(re.findall(r"[A-Z]+\d[\w-]*", machine), key=len, default="")
+            theirs = config.ranks, frameworks.traits(config.run.framework), config.labels
+            is_alike = theirs == (ranks, traits, ()) and chips.matching(name, [model])
+            if is_alike and "written by rn50" not in file.text:
+                yield f"{CONFIGS.name}/{file.path.name} is there already, for {machine}"
+
+
+def cautions(machine: Machine, devices: Devices, source: Source, traits: frameworks.Traits) -> Iterator[str]:
     """Yield cautions about the new configuration, a sentence each. ``traits`` are those of its framework."""
     if source.plan:
         yield from source.plan.cautions
+        yield from _written_for(chips.name(devices.models[0]), devices.ranks, traits)
     total = int(source.batch.value) * devices.ranks
     if source.base and is_far(source.origin, total):
         recipe = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"

@@ -54,6 +54,17 @@ def test_gpus_are_known_by_the_names_that_plan_has_for_them(tmp_path, text, mach
     assert not batch_size or f"export BATCHSIZE={batch_size} " in file.read_text()
 
 
+@pytest.mark.parametrize(
+    "text, files",
+    [("8 H100", ["DGXH100.sh is there already, for NVIDIA DGX H100: 8 H100-SXM5-80GB"]), ("4 H100", []),
+     ("1 H200", ["H200.sh is there already, for one H200 with 141 GB"]), ("4 x 80GB 9.0", []),
+     ("8 A100-SXM-40GB", [])])
+def test_files_of_configs_for_as_many_are_named(tmp_path, text, files):
+    shown = plain(text, tmp_path)
+    assert shown.count("is there already") == len(files)
+    assert all(f"configs/config_{each}" in shown for each in files)
+
+
 @pytest.mark.parametrize("text", ["64 H100", "17 x 80GB 9.0", "8 x 8 H100", "2 x 8 x H100"])
 def test_gpus_of_several_machines_are_refused_with_what_configures_them(tmp_path, text):
     says = f"rn50: --for {text}: not one machine of up to 16 GPUs; for several write a file like configs/"
