@@ -1,13 +1,14 @@
 """Print the evaluation of a file of weights or of an ONNX model (``rn50 evaluate``): as text, as JSON, and as
 a page."""
 
+import contextlib
 import pathlib
 from typing import NamedTuple
 
 from rn50 import printed
 from rn50.gathered import gathered
 from rn50.terminal import Terminal, print_json, say
-from rn50.weights.counts import BINS, Counts, margin
+from rn50.weights.counts import BINS, TOP, Counts, margin
 
 _PRINTED_FACTS = ("framework", "seed", "epoch", "accuracy", "quantization")
 _DIGITS = 16
@@ -57,16 +58,25 @@ def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as
 
 def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
     """Print an evaluation as text."""
-    facts, counts = evaluation.facts, evaluation.counts
-    trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _PRINTED_FACTS if name in facts)
+    counts = evaluation.counts
+    facts = {name: _rounded(text)[:_DIGITS] for name, text in evaluation.facts.items()}
+    trained = ", ".join(f"{name} {facts[name]}" for name in _PRINTED_FACTS if name in facts)
     terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {evaluation.framework} in {evaluation.precision}")
     images = counts.images
-    for name, count in (("top-1", counts.correct), ("top-5", counts.top5_correct)):
+    rows = [("top-1", counts.correct), ("top-5", counts.top5_correct)]
+    for name, count in rows if counts.classes > TOP else rows[:1]:  # five classes are all among five
         interval = f"± {margin(count, images):.1f} points"
         terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {interval}")
     terminal.print(f"expected calibration error {counts.calibration_error:.2%} ({BINS} bins)")
     _show_density(evaluation, terminal)
+
+
+def _rounded(text: str) -> str:
+    """Return a fact with at most four decimals if it is a number with more, else as it is."""
+    with contextlib.suppress(ValueError):
+        return str(round(float(text), 4)) if "." in text else text
+    return text
 
 
 def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:

@@ -124,9 +124,8 @@ def test_a_whole_set_passes(record_set):
 @pytest.mark.parametrize(
     "expected, variable", [(SAMPLES + 1, "NUMEXAMPLES"), (SAMPLES - 1, "NUMVALEXAMPLES")])
 def test_a_wrong_count_names_the_variable(record_set, expected, variable):
-    with pytest.raises(
-        UserError, match=rf"idx: lists 12 records, but {variable} is {expected}; .*DATADIR.*, or {variable}=12"
-    ):
+    told = rf"idx: lists 12 records, but {variable} is {expected}; set DATADIR .*, or {variable}=12"
+    with pytest.raises(UserError, match=told):
         check_record_set(*record_set, expected, variable)
 
 

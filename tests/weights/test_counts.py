@@ -90,6 +90,17 @@ def test_margin_is_that_of_scipy(correct):
     assert margin(correct, 57) == pytest.approx((interval.high - interval.low) * 50, rel=1e-4)
 
 
+@pytest.mark.parametrize("classes", [5, 6])
+def test_an_accuracy_is_printed_rounded_and_top5_only_of_more_classes(tmp_path, capsys, classes):
+    counts = Counts.none(classes, confusion=False)
+    counts.add(np.eye(classes, dtype=np.float32), np.arange(classes))
+    facts = {"accuracy": "0.96660000085", "seed": "1866927575"}
+    display.print_evaluation(
+        display.FileEvaluation(tmp_path, "ours", "float32", facts, [], counts, None, []), None, False)
+    said = capsys.readouterr().out
+    assert "seed 1866927575, accuracy 0.9666\n" in said and ("top-5" in said) == (classes > 5)
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_an_evaluation_whose_page_cannot_be_written_is_printed(tmp_path, capsys, as_json):
     counts = Counts.none(12, confusion=True)

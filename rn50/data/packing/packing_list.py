@@ -116,13 +116,18 @@ def read_classes(folder: Path) -> list[str] | None:
     return None
 
 
+def known_classes(folder: Path) -> list[str]:
+    """Return the classes of classes.txt or of the demo data set, label 0 first; empty if neither is there.
+    Raises UserError as ``read_classes`` does."""
+    return read_classes(folder) or (DEMO_CLASSES if (folder / DEMO_RECORD).exists() else [])
+
+
 def class_names(folder: Path, classes: int) -> list[str]:
     """Return the names of the ``classes`` classes of a data set for display, label 0 first: those of
     classes.txt or of the demo data set. If there are not as many names, the labels are the names. Raises
     UserError as ``read_classes`` does."""
-    names = read_classes(folder) or (DEMO_CLASSES if (folder / DEMO_RECORD).exists() else [])
     # Bytes of a folder's name that are not UTF-8 become escapes.
-    shown = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+    shown = [name.encode("utf-8", "backslashreplace").decode() for name in known_classes(folder)]
     return shown if len(shown) == classes else [str(label) for label in range(classes)]
 
 

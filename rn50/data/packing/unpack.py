@@ -37,12 +37,13 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
     """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of
     classes and images.
 
-    The names of classes and files are those in the lists of ``rn50 pack``. Without the lists, a class is
-    named after its label (``0007``), and a file after its class and key (``0007_123.JPEG``). ``workers`` is
-    the number of threads, by default one for each core that this process may use. ``progress(done, total)``
-    counts images. Raises ``UserError`` if an image is not the one that was packed, or cannot be written.
+    The names of classes and files are those in the lists of ``rn50 pack``, for the classes of the demo
+    data set their own. Without them, a class is named after its label (``0007``), and a file after its class
+    and key (``0007_123.JPEG``). ``workers`` is the number of threads, by default one for each core that this
+    process may use. ``progress(done, total)`` counts images. Raises ``UserError`` if an image is not the one
+    that was packed, or cannot be written.
     """
-    classes = packing_list.read_classes(data) or []
+    classes = packing_list.known_classes(data)
     partial = folder / PARTIAL
     with contextlib.ExitStack() as stack:
         # The readers come first, so that no folder is made if the data cannot be read.
