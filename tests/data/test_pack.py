@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from rn50.data.jpeg import shrunk
-from rn50.data.layout import FILES, OPEN_ONLY, PACKED
+from rn50.data.layout import DEMO_CLASSES, DEMO_RECORD, FILES, OPEN_ONLY, PACKED
 from rn50.data.packing import pack as packing
 from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import scan
@@ -197,6 +197,9 @@ def test_records_without_lists_are_unpacked_by_label_and_key(packed, tmp_path):
     assert (
         tmp_path / "back" / "train" / f"{int(header.label):04d}" / f"{int(header.label):04d}_5.JPEG"
     ).read_bytes() == image
+    (tmp_path / DEMO_RECORD).write_text("{}")
+    unpack(tmp_path, tmp_path / "demo")
+    assert {path.name for path in (tmp_path / "demo" / "train").iterdir()} == set(DEMO_CLASSES[:7])
 
 
 @pytest.mark.parametrize(

@@ -367,6 +367,14 @@ def test_kept_runs_are_of_the_configuration_that_is_asked_for(tmp_path, environm
     assert re.search(says, done.stderr)
 
 
+def test_data_that_do_not_fit_are_told_before_kept_runs_of_other_data(tmp_path):
+    folder = campaigns.make(tmp_path / "DEMO_CPU", "0" * 40, {}, runs=1, config_file=DEMO)
+    (tmp_path / "pack.json").write_text('{"classes": 3, "train": 1800, "val": 600}')
+    with pytest.raises(UserError, match="pack.json: 3 classes, .* give --set NUMCLASSES=3"):
+        kept.examine(
+            [folder / "result_0.txt"], "DEMO_CPU", named.read(str(DEMO), environ={"DATADIR": str(tmp_path)}))
+
+
 @pytest.mark.parametrize(
     "change, holds",
     [({}, True), ({"SUBMISSION_ORG": "me", "DATADIR": "/data", "SEED": "4"}, True), ({"LR": "1"}, False),
