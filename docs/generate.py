@@ -105,8 +105,8 @@ def command_line() -> str:
         "## Exit statuses",
         "",
         *_table(("status", "meaning"), _statuses()),
-        "Status 1 of `doctor`, `verify` and `check` says that they found faults; of `rcp`, that "
-        "runs are missing or a result fails;",
+        "Status 1 of `doctor`, `verify` and `check` says that they found faults (warnings leave 0); of "
+        "`audit`, that something stands out; of `rcp`, that runs are missing or a result fails;",
         "of `package`, that it wrote demo data; of",
         "`bench throughput`, that a combination failed. Status 0 of `score` says that the logs were read: "
         "whether the score counts,",

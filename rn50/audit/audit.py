@@ -23,6 +23,7 @@ from rn50.results import published, run, significance
 from rn50.results.result_files import find_result_files
 from rn50.results.validity import log_rules, result_rules
 from rn50.results.validity.findings import WARNING, Finding
+from rn50.results.validity.result_rules import NOT_VALID
 from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
@@ -69,6 +70,8 @@ class Audit:
     broken rules."""
     evidence: tuple[Evidence, ...]
     """Evidence of all tests; empty if there is nothing to test."""
+    look_at: tuple[str, ...] = ()
+    """Names of the tests in which the set stands out."""
 
     @property
     def stands_out(self) -> list[Evidence]:
@@ -103,10 +106,9 @@ class Report:
 _Files = Sequence[pathlib.Path]
 _Unread = list[UserError] | None
 """List to which the errors of unreadable files are appended; None: raise them."""
-_SetAlone = tuple[Audit, range, frozenset[int | None], list[str]]
-"""(audit, rows, starts, published_as): audit of a set without comparison to other sets, the rows of its runs
-in ``curves.Curves``, the times of run_start of its runs, and the names of the published results that its runs
-are."""
+_SetAlone = tuple[Audit, range, list[str]]
+"""(audit, rows, published_as): audit of a set without comparison to other sets, the rows of its runs in
+``curves.Curves``, and the names of the published results that its runs are."""
 
 
 def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) -> Report:
@@ -126,15 +128,16 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
     for done, files_of_set in enumerate(folders.values(), 1):
         sets += _audit_alone(files_of_set, unread, all_curves)
         progress(done, len(folders))
-    if sets and not any(starts for _, _, starts, _ in sets):
+    if sets and not any(rows for _, rows, _ in sets):
         what = "no run took time from run_start to run_stop"
         raise UserError(sets[0][0].folder, what, "give finished runs")
-    # Sets whose runs have the same times of run_start are submissions of the same logs.
-    names = gathered((starts, audit.name) for audit, _, starts, _ in sets)
-    # A set without ``starts`` has no timed run: it keeps the verdict NO_RUN.
+    # Sets whose runs have the same times, seeds and accuracies are submissions of the same logs.
+    contents = all_curves.contents
+    names = gathered((contents(rows), audit.name) for audit, rows, _ in sets)
+    # A set without rows has no timed run: it keeps the verdict NO_RUN.
     audits = [
-        _with_others(audit, all_curves.alike(rows), [*names[starts], *published_as]) if starts else audit
-        for audit, rows, starts, published_as in sets
+        _with_others(audit, all_curves.alike(rows), [*names[contents(rows)], *also_as]) if rows else audit
+        for audit, rows, also_as in sets
     ]
     return Report(tuple(_adjusted(audits)))
 
@@ -153,7 +156,7 @@ def of_folders(paths: _Files) -> dict[pathlib.Path, Audit]:
 def warnings(audits: Iterable[Audit], findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield a warning for each evidence that stands out, unless ``findings``, those of ``rn50 check``, have
     it. They have all that the test "setup" finds."""
-    rule, remedy = "nothing stands out in an audit", "rn50 audit says what it can show; it accuses nobody"
+    rule, remedy = "audit", "rn50 audit says what it can show; it accuses nobody"
     messages = {finding.message for finding in findings}
     for result in audits:
         for evidence in result.stands_out:
@@ -168,9 +171,8 @@ def _audit_alone(files_of_set: _Files, unread: _Unread, all_curves: curves.Curve
     Yield nothing if a file cannot be read and ``unread`` takes its error."""
     for folder, folder_runs in run.read_folders(files_of_set, unread=unread).items():
         runs = RunSet.in_folder(folder, folder_runs)
-        published_as = [row.name for row in published.results() if runs.are_of(row)]
-        starts = frozenset(log.run_start_ms for log in runs.logs)
-        yield _tested(runs), all_curves.add(runs), starts, published_as
+        same = (row for row in published.results() if runs.are_of(row) and runs.reached_as(row))
+        yield _tested(runs), all_curves.add(runs), [row.name for row in same]
 
 
 def _tested(runs: RunSet) -> Audit:
@@ -200,11 +202,11 @@ def _with_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
     # Evidence on a copy within the set comes from a test of the same name, and replaces ``alike``.
     evidence = {row.test: row for row in (alike, *audit.evidence)}
     in_order = tuple(sorted(evidence.values(), key=lambda row: ORDER.index(row.test)))
-    names = [row.test for row in in_order if row.stands_out]
+    names = tuple(row.test for row in in_order if row.stands_out)
     made = f"in {sum(row.possible for row in in_order)} of {len(TESTS)} tests"
     verdict = f"look at: {', '.join(names)}" if names else f"{NOTHING} {made}"
     notes = (f"the same logs: {again}", *audit.notes) if again else audit.notes
-    return dataclasses.replace(audit, verdict=verdict, notes=notes, evidence=in_order)
+    return dataclasses.replace(audit, verdict=verdict, notes=notes, evidence=in_order, look_at=names)
 
 
 def _setup(runs: RunSet) -> Evidence:
@@ -240,7 +242,8 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
     left out."""
     single = len(report.audits) == 1 and not left_out
     for audit in report.audits:
-        console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")
+        refused = f"; {NOT_VALID}" * any(note.startswith(NOT_VALID) for note in audit.notes)
+        console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}{refused}")
         for note in audit.notes:
             console.print(f"  {note}")
         listed = [] if single else audit.stands_out  # a table below lists the evidence of a single set

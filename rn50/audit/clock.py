@@ -6,7 +6,7 @@ import functools
 import math
 import statistics
 
-from rn50.audit.run_set import NOT_CLOSED, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
+from rn50.audit.run_set import NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.hyperparameters.plan import images_per_second, own_rates
@@ -56,7 +56,10 @@ def stated(runs: RunSet) -> Evidence:
     if abs(excess) <= OFF_CLOCK:
         return Evidence("clock", False, "the images/s that the logs state are those of the clock", excess)
     percent = f"{abs(excess):.1%}" if abs(excess) < 10 else "over ten times"
+    off = sum(abs(other) > OFF_CLOCK for other, _ in excesses)
     text = f"{name} states {percent} {'more' if excess > 0 else 'fewer'} images/s than its time stamps give"
+    if len(runs.logs) > 1:
+        text = f"{off} of {len(runs.logs)} logs differ from their time stamps; most of all {text}"
     return Evidence("clock", True, text, excess)
 
 
@@ -131,8 +134,8 @@ def hardware(runs: RunSet) -> Evidence:
     place, number, batch_size = tree.place(runs.folder), tree.accelerators(runs.folder), runs.batch_size
     model = str(tree.described(runs.folder).get("accelerator_model_name", ""))
     rates = [_rate(log, number) for log in runs.logs if number]
-    if not runs.is_closed:
-        return not_tested("hardware", NOT_CLOSED)
+    if runs.not_closed:
+        return not_tested("hardware", runs.not_closed)
     if not (place and number and model):
         return not_tested("hardware", "no description of the system")
     if not batch_size or not all(rates):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import FEWER_THAN_3, NOT_CLOSED, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested
+from rn50.audit.run_set import FEWER_THAN_3, NOT_OF_BENCHMARK, Evidence, RunSet, not_tested
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.hyperparameters import reference
@@ -52,8 +52,8 @@ def epochs(runs: RunSet) -> Evidence:
     optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if len(runs.logs) < 3:
         return not_tested("epochs", FEWER_THAN_3)
-    if not (runs.is_closed and batch_size):
-        why = "no log has a batch size above 0" if runs.is_closed else NOT_CLOSED
+    if runs.not_closed or not batch_size:
+        why = runs.not_closed or "no log has a batch size above 0"
         return not_tested("epochs", why)
     population = _population(batch_size, optimizer, runs)
     if population is None or len(reached) < 3:

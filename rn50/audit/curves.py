@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rn50.audit.run_set import NOT_OF_BENCHMARK, Evidence, RunSet, not_tested, ratio_of
+from rn50.results import published
 from rn50.results.parse import ResultLog
 from rn50.results.validity import result_rules
 
@@ -66,12 +67,17 @@ def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> An
 
 
 def copies(runs: RunSet) -> Evidence | None:
-    """Test "curves alike": look for two logs of the set with equal accuracies or equal times. None if there
-    are none; then ``Curves.alike`` looks for copies with changed digits."""
+    """Test "curves alike": look for two logs of the set with equal accuracies or equal times, and for a
+    published result with its minutes and other accuracies. None if there are none; then ``Curves.alike``
+    looks for copies with changed digits."""
     for first, second in itertools.combinations(runs.logs, 2):
         # Return at the first phrase on what the two share.
         for text in result_rules.alike(second, first):
             return Evidence("curves alike", True, f"{second.path.name}: {text} those of {first.path.name}")
+    for row in published.results():
+        if runs.are_of(row) and not runs.reached_as(row):
+            text = f"the minutes of all runs are those of {row.name}, their accuracies are not"
+            return Evidence("curves alike", True, text)
     return None
 
 
@@ -79,37 +85,49 @@ class Curves:
     """The accuracies of the runs of all sets, a row for each run, to compare each run with all others."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[pathlib.Path, int, list[tuple[float, float]]]] = []
-        """(path of the log, run_start in ms, [(epoch, top-1)]) of each row."""
+        self._runs: list[tuple[pathlib.Path, tuple[Any, ...], list[tuple[float, float]]]] = []
+        """(path of the log, (run_start in ms, run_stop in ms, seed), [(epoch, top-1)]) of each row."""
 
     def add(self, runs: RunSet) -> range:
         """Keep the accuracies of a set. Return the rows of its runs."""
         first = len(self._runs)
         for log in runs.logs:
-            self._runs.append((log.path, log.run_start_ms or 0, sorted(_curve(log).items())[:MOST]))
+            facts = log.run_start_ms, log.run_stop_ms, log.seed
+            self._runs.append((log.path, facts, sorted(_curve(log).items())[:MOST]))
         return range(first, len(self._runs))
+
+    def contents(self, rows: range) -> frozenset[Any]:
+        """Return times, seeds and accuracies of the runs of a set: equal ones are of the same logs, which
+        may have another organisation's name."""
+        return frozenset((facts, tuple(curve)) for _, facts, curve in self._runs[rows.start : rows.stop])
 
     @functools.cached_property
     def _table(self) -> Any:
-        """Three arrays: run_start in ms (rows), epochs and accuracies (rows, ``MOST``), with NaN at the
-        end."""
+        """Four arrays: a number for each log, the same for the same logs (rows); run_start and run_stop in ms
+        (rows, 2); epochs and accuracies (rows, ``MOST``), with NaN at the end."""
         table = np.full((2, len(self._runs), MOST), math.nan)
         for row, (*_, curve) in enumerate(self._runs):
             table[:, row, : len(curve)] = np.reshape(curve, (-1, 2)).T
-        return np.array([start for _, start, _ in self._runs]), *table
+        numbers: dict[Any, int] = {}
+        logs = [numbers.setdefault((facts, tuple(curve)), len(numbers)) for _, facts, curve in self._runs]
+        return np.array(logs), np.array([facts[:2] for _, facts, _ in self._runs]), *table
 
     def alike(self, rows: range) -> Evidence:
         """Test "curves alike": look for copies of each other among the runs of a set, whose rows are
-        ``rows``, and for copies of them in other sets. Another set may have the very same logs, so its runs
-        with the run_start of a run of this set are not compared."""
-        starts, epochs, top_1 = self._table
+        ``rows``, and for copies of them in other sets. Another set may have the very same logs, which are not
+        compared. A run of another set with the times of a run of this one, but another seed or other
+        accuracies, is a copy that was edited."""
+        logs, times, epochs, top_1 = self._table
         best = -math.inf, ""  # (highest logarithm of a ratio, names of the two logs)
         pairs = 0
         for row in rows:
             n = np.count_nonzero(~np.isnan(epochs[row]))  # evaluations of the run
             # True for the rows to compare with: runs of other sets, and the later runs of this set, so that
             # each pair counts once; in both cases only if the first ``FEWEST`` epochs are the same.
-            others = ~np.isin(starts, starts[rows.start : rows.stop])
+            others = ~np.isin(logs, logs[rows.start : rows.stop])
+            for copy in np.flatnonzero(others & (times == times[row]).all(axis=1)):
+                of_both = f"{self._runs[row][0].name} has the times of {self._runs[copy][0]}"
+                return Evidence("curves alike", True, f"{of_both}, but another seed or other accuracies")
             others[row + 1 : rows.stop] = True
             others &= (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1)
             if not others.any():

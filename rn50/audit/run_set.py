@@ -110,6 +110,13 @@ class RunSet:
         minutes."""
         return result.is_of(log.minutes for log in self.logs)
 
+    def reached_as(self, result: PublishedResult) -> bool:
+        """Return True if at least half of the last accuracies of the runs are those of ``result``, to five
+        decimals. In three published results one or two logs have another than the table."""
+        ends = {round(log.decisive.accuracy, 5) for log in self.logs if log.decisive}
+        common = ends & {round(accuracy, 5) for accuracy in result.accuracy if accuracy is not None}
+        return 2 * len(common) >= len(ends)
+
     @functools.cached_property
     def numbers(self) -> list[int]:
         """The numbers in the names of the files of ``runs``; empty if a name has none."""
@@ -127,9 +134,11 @@ class RunSet:
         return next((log.global_batch_size for log in self.logs if (log.global_batch_size or 0) > 0), None)
 
     @property
-    def is_closed(self) -> bool:
-        """True if the runs are of the benchmark and none is of the open division."""
-        return not self.label and "open" not in {str(log.division).lower() for log in self.logs}
+    def not_closed(self) -> str | None:
+        """Reason why the runs are none of the closed division of the benchmark; None if they are."""
+        if self.label:
+            return NOT_OF_BENCHMARK
+        return NOT_CLOSED if "open" in {str(log.division).lower() for log in self.logs} else None
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,9 @@ def check_results(paths: tuple[Path, ...], rulesets: tuple[str, ...], as_json: b
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
     the target; of a submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference
-    convergence, system description and package. What stands out in an audit is a warning. Exit status 0 only
-    if everything holds.
+    convergence, system description and package. What stands out in an audit is a warning.
+
+    Exit status: 0 no error, perhaps warnings; 1 an error; 2 something to fix.
     """
     from rn50.audit import audit
     from rn50.submission import annotations, check
@@ -271,10 +272,14 @@ def compare_results(paths: tuple[Path, ...], as_json: bool) -> None:
     PATHS are folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet.
 
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
+    Nothing is concluded of runs with the same seeds and accuracies. What stands out in an audit is a caution.
     """
+    from rn50.audit import audit
     from rn50.results import compare
 
-    comparisons = compare.compare(compare.compared_results(paths))
+    audits = audit.of_folders([path for path in paths if path.exists()])
+    verdicts = {folder: result.verdict for folder, result in audits.items() if result.stands_out}
+    comparisons = compare.compare(compare.compared_results(paths), verdicts)
     print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 

@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -189,8 +189,11 @@ def compared_results(paths: Sequence[pathlib.Path]) -> list[SystemScore | Publis
     return [*rows, *scored] if paths[0] in names else [*scored, *rows]
 
 
-def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison]:
-    """Compare every result after the first with the first.
+def compare(
+    systems: Sequence[SystemScore | PublishedResult], audits: Mapping[pathlib.Path, str] = {}
+) -> list[Comparison]:
+    """Compare every result after the first with the first. ``audits`` has for the folder of a result that
+    stands out in an audit the verdict.
 
     All tests of all comparisons count as made at once: their p-values and intervals are corrected together.
 
@@ -200,7 +203,8 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
     if len(systems) < 2:
         remedy = "give two folders of results or more, the first is what the others are compared with"
         raise UserError("one result only", remedy=remedy)
-    first, *others = (_Result(system, name) for system, name in zip(systems, names(systems), strict=True))
+    named = zip(systems, names(systems), strict=True)
+    first, *others = (_Result(system, name, audits) for system, name in named)
     # (other result, quantity) -> p-value of the test that compares the quantity with the first result's.
     p_values: dict[tuple[_Result, str], float] = {}
     for other in others:
@@ -249,10 +253,13 @@ class _Result:
         samples: quantity of ``QUANTITIES`` -> its values, one per run. Only runs that converged have epochs,
             minutes and kilojoules.
         hashes: the SHA-256 of each log; for a published result its name.
+        contents: (seed, accuracies) of each log that has both.
+        audit: the verdict of an audit in which the result stands out; None if it does not.
         minutes: the minutes of all runs.
         published: the row of a published result; None for logs.
         data: the numbers of training images, by which data sets are told apart: those in the logs if the
-            result has a label; else ImageNet's, even if a log counts only whole batches.
+            result has a label; else ImageNet's, even if a log counts only whole batches. Empty if no log
+            tells.
         targets: the target accuracies of the runs.
         label: text that says in what the runs differ from the benchmark, such as other data; None if they do
             not.
@@ -263,8 +270,12 @@ class _Result:
         missed: the number of runs that did not converge.
     """
 
-    def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
+    def __init__(
+        self, source: SystemScore | PublishedResult, name: str, audits: Mapping[pathlib.Path, str]
+    ) -> None:
         self.name = name
+        self.contents: set[tuple[int, tuple[float, ...]]] = set()
+        self.audit: str | None = None
         self.samples: dict[str, list[float]] = {}
         self.hashes = [name]
         self.data, self.targets = {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
@@ -290,10 +301,13 @@ class _Result:
         self.logged = _merged(_logged, source.runs) | _machine_of(source)
         self.number, self.missed = len(logs), sum(not run.converged for run in source.runs)
         if source.label:
-            self.data = {log.train_samples or 0 for log in logs}
+            self.data = {log.train_samples for log in logs if log.train_samples}  # a cut log may lack it
         self.targets = {log.target for log in logs}
         self.minutes = tuple(log.minutes for log in logs)
         self.hashes = sorted(files.sha256(log.path) for log in logs)
+        contents = ((log.seed, tuple(row.accuracy for row in log.evaluations)) for log in logs)
+        self.contents = {(seed, values) for seed, values in contents if seed is not None and values}
+        self.audit = audits.get(source.runs[0].file.parent.resolve())
 
 
 def measured(run: RunScore) -> dict[str, float]:
@@ -322,10 +336,17 @@ def _incomparable(first: _Result, second: _Result) -> str | None:
         first, second = second, first
     if second.published.is_of(first.minutes) if second.published else first.hashes == second.hashes:
         return SAME_LOGS
-    if first.data != second.data:
+    if _other_data(first, second):
         return "not comparable: other data"
+    if first.contents and first.contents == second.contents:
+        return "nothing is concluded: the runs of both have the same seeds and accuracies"
     invalid = next((result.name for result in (first, second) if result.refusal), None)
     return f"nothing is concluded: {invalid} is {NOT_VALID}" if invalid else None
+
+
+def _other_data(first: _Result, second: _Result) -> bool:
+    """Return True if both results tell their data, and the data differ."""
+    return bool(first.data and second.data) and first.data != second.data
 
 
 def _split(first: _Result, second: _Result) -> Split | None:
@@ -523,7 +544,7 @@ def _cautions(first: _Result, second: _Result) -> Iterator[str]:
         # The target of a run with TARGET=none is infinity.
         differ = f"their targets differ ({' and '.join(targets)})".replace("inf", "none")
         yield f"{differ}, so epochs and minutes say not which is better"
-    if first.data != second.data:
+    if _other_data(first, second):
         yield "they were trained on different data, so the figures do not say which is better"
     for label in dict.fromkeys(result.label for result in results if result.label):
         yield f"{' and '.join(result.name for result in results if result.label == label)}: {label}"
@@ -536,6 +557,10 @@ def _cautions(first: _Result, second: _Result) -> Iterator[str]:
     if common and first.hashes != second.hashes:
         verb = "is" if common == 1 else "are"
         yield f"{common} of the logs {verb} in both, so the runs are not independent"
+    alike = len(first.contents & second.contents)
+    if alike > common:
+        yield f"{counted(alike, 'run')} in both by seed and accuracies, so the runs are not independent"
+    yield from (f"an audit of {result.name}: {result.audit}" for result in results if result.audit)
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:

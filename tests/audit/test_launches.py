@@ -6,6 +6,7 @@ import re
 import pytest
 
 from rn50.audit import audit
+from rn50.benchmark import rules
 from tests.audit import made
 from tests.audit.made import found
 
@@ -179,6 +180,7 @@ def test_seeds_that_somebody_typed(tmp_path, seeds, says, stands_out):
     [({"batch": 0}, "epochs", "no log has a batch size above 0"),
      ({"batch": None}, "epochs", "no log has a batch size above 0"),
      ({"division": "open"}, "epochs", "not of the closed division"),
+     ({"platform": f"8xBox ({rules.NOT_A_RESULT})"}, "epochs", "not runs of the benchmark"),
      ({"curve": [0.1] * 9}, "epochs", "fewer than 3 runs reached the target"),
      ({"optimizer": None}, "epochs", "too little is known of an optimizer that is not logged"),
      ({"epochs": (11, 23, 35), "curve": [0.5, 0.6, 0.76]}, "curves alike",

@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 import statistics
 
 import pytest
@@ -14,6 +15,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
 from rn50.results import compare, parse, published, score, significance
+from rn50.results.validity.result_rules import NOT_VALID
 from rn50.terminal import Terminal
 from tests.results import scored
 from tests.support.published import LOGS, needs_published
@@ -94,6 +96,7 @@ def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
     """Alone it would: of three results only the last is faster, and not by much."""
     speeds = (10_000, 9_000, 11_000, 12_000, 10_500)
     folders = [write_result(tmp_path / name, speeds, platform=name) for name in ("first", "same", "faster")]
+    scored.write_runs(folders[1], 10_010, 9_010, 11_010, 12_010, 10_510, platform="same")  # other seeds
     scored.write_runs(folders[2], 8_500, 8_800, 9_000, 9_100, 9_300, platform="faster")
     systems = score.score(folders)
     _, found = compare.compare(systems)
@@ -216,6 +219,10 @@ def test_what_is_not_comparable_is_said(tmp_path):
     assert re.findall(r"│ +(\S+) │$", shown([found]), re.MULTILINE) == ["-"] * 3  # no p-values
     said = " ".join(found.cautions)
     assert "different data" in said and "not an MLPerf result" in said and "1 of 5 runs of" in said
+    log = shutil.copytree(second, tmp_path / "cut") / "result_1.txt"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:9]))  # without the number of its images
+    [found] = compare.compare(score.score([second, log.parent]))
+    assert NOT_VALID in found.reason and "different data" not in " ".join(found.cautions)
 
 
 def test_one_result_is_not_two(tmp_path):

@@ -26,11 +26,13 @@ def refused(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "arguments, says",
-    [("check hole", r"warning: \S*hole: launch gaps: 27.* room for 1 run \[nothing stands out in an audit\]"),
+    [("check hole", r"warning: \S*hole: launch gaps: 27.* room for 1 run \[audit\]"),
      ("check hole", r"\(\d+ errors, 1 warning\) audit: look at: launch gaps"),
      ("check hole --json", r'"severity": "warning", [^}]*"message": "launch gaps: 27'),
      ("check copy", r"^(?!.*warning: \S*copy: (curves alike|setup))"),
-     ("report hole -o page.html", "<p>Audit: look at: launch gaps.</p> <p class=\"message\">launch gaps: 27"),
+     ("report hole -o page.html", "<p class=\"bad\">Audit: look at: launch gaps.</p> <p>launch gaps: 27"),
+     ("compare copy faster", "target: nothing is concluded: the runs of both have the same seeds and acc"),
+     ("compare hole copy", "caution: an audit of 8xBox in [^ ]*hole: look at: launch gaps"),
      ("atlas hole -o page.html", "<small>audit: look at: launch gaps</small>"),
      ("score hole", r"next: rn50 check \S+ \| rn50 audit "), ("audit hole", "next: rn50 check ")])
 def test_what_stands_out_in_an_audit_is_said_by_the_other_verbs(tmp_path, monkeypatch, arguments, says):
@@ -38,6 +40,8 @@ def test_what_stands_out_in_an_audit_is_said_by_the_other_verbs(tmp_path, monkey
     made.write(tmp_path / "hole", [placed[0], *placed[2:]])
     placed[3][1].update(curve=placed[0][1]["curve"], rate=10.0)
     made.write(tmp_path / "copy", placed[:5])
+    faster = [(at, one | {"seconds": 0.95 * one["seconds"]}) for at, one in placed[:5]]
+    made.write(tmp_path / "faster", faster)
     monkeypatch.chdir(tmp_path)
     called = CliRunner().invoke(main, arguments.split())
     page = tmp_path / "page.html"
