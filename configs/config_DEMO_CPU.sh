@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU ./run_and_time.sh        (`make demo` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 5; 0.43 to 0.65 minutes on two cores of a Xeon. They train at 873 to 1,163 images/s
+#   expected    epoch 5; 0.33 to 0.65 minutes on two cores of a Xeon. They train at 873 to 1,405 images/s
 #   curve       1: 0.19-0.37, 5: 0.77-0.94 (top-1 of 55 runs; docs/measurements.md)
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 

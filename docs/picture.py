@@ -22,7 +22,7 @@ SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
 SHOWN = re.compile(r"\d+ of \d+ runs to make|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) ")
 FIRST_RUN, END = 4, 6
 """Lines of the beginning with its first run, and lines of the end."""
-WIDTH, HEIGHT = 1280, 980
+WIDTH, HEIGHT = 1280, 950
 """Pixels of the picture: one screen, with the table of the runs."""
 COLUMNS = 92
 """Longest line that GitHub shows whole."""
