@@ -30,8 +30,12 @@ def pair(request):
         rank.close()
 
 
-@pytest.mark.parametrize("optimizer, learning_rate", [("lars", 1.0), ("sgd", 0.2)])
-def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
+OPEN = {"loss": "binary", "lr_decay": "cosine", "label_smoothing": 0.1, "ema_half_life": 5.0}
+
+
+@pytest.mark.parametrize(
+    "optimizer, learning_rate, recipe", [("lars", 1.0, {}), ("sgd", 0.2, {}), ("lars", 1.0, OPEN)])
+def test_steps_agree(pair, tiny_config, optimizer, learning_rate, recipe):
     """Each step begins with equal weights, and carries on the momentum of those before.
 
     Losses are continuous in what is rounded, so those of every step agree. Gradients are not: a value that is
@@ -42,7 +46,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
     the other side. The weight decay is so large that each step needs it.
     """
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
-    h.update(momentum=0.5, weight_decay=5e-3, warmup_epochs=5, decay_epochs=STEPS)
+    h.update(momentum=0.5, weight_decay=5e-3, warmup_epochs=5, decay_epochs=STEPS, **recipe)
     config = with_changes(tiny_config, hyperparameters=h)
     (one, ours), (other, theirs) = pair(config)
     begin = before = one.weights(ours)
@@ -58,7 +62,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
         labels = random.randint(10, size=32)
         rate = schedule.learning_rate(step, config.recipe, 1)
         losses = [
-            each.array(rank.engine.step(each.batch(images, labels, samples, samples), rate))
+            each.array(rank.engine.step(each.batch(images, labels, samples, samples), rate, 0.3))
             for each, rank in ((one, ours), (other, theirs))]
         np.testing.assert_allclose(*losses, rtol=1e-4)
         after, others = one.weights(ours), other.weights(theirs)
