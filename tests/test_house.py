@@ -115,7 +115,7 @@ def test_the_code_and_the_pages_stay_small():
     code, tests = (sum(map(code_lines, files)) for files in (product, TESTS))
     words = sum(len(file.read_text(encoding="utf-8").split()) for file in (ROOT / "docs").rglob("*.md"))
     print(f"{code:,} lines of code of product, {tests:,} of tests, {words:,} words of docs")
-    assert code <= 25_767 and tests <= 29_857 and words <= 38_000
+    assert code <= 25_767 and tests <= 29_870 and words <= 38_000
 
 
 def code_lines(file):

@@ -50,7 +50,7 @@ def test_it_is_the_batch_of_a_run_with_its_labels(tiny_environment, tmp_path):
     [("batch.jpg", {}, "batch.jpg: the name does not end in .png; give it such a name\n"),
      ("no/batch.png", {}, "batch.png: cannot be written (No such file or directory); name another file\n"),
      ("foreign.png", {}, "foreign.png: exists, and rn50 did not write it; name another file"),
-     ("batch.png", {"NUMEXAMPLES": "70"}, "but NUMEXAMPLES is 70; set NUMEXAMPLES="),
+     ("batch.png", {"NUMEXAMPLES": "70"}, "but NUMEXAMPLES is 70; set DATADIR to the data that are meant"),
      ("batch.png", {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR to")])
 def test_what_cannot_be_drawn_is_said_in_a_line(tiny_environment, tmp_path, name, values, says):
     (tmp_path / "foreign.png").write_bytes(b"\x89PNG of somebody")

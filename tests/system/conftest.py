@@ -53,7 +53,9 @@ def memorised(tmp_path_factory):
     dataset.generate(folder, dataset.Settings(train=40, val=10), workers=1)
     for suffix in ("rec", "idx"):
         shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
-    (folder / "certificate.json").unlink()  # it is that of another validation set
+    # These are of another validation set.
+    for name in ("certificate.json", "demo_dataset.json"):
+        (folder / name).unlink()
     return folder
 
 
