@@ -127,8 +127,8 @@ def test_a_label_out_of_range(start, data, results):
 def test_other_number_of_validation_images(start, results):
     job = start(NUMVALEXAMPLES="58")
     assert job.wait() == USER_CAN_MEND
-    assert (
-        "val.idx: lists 57 records, but NUMVALEXAMPLES is 58; set NUMVALEXAMPLES=57 or pack" in job.complaint)
+    told = "val.idx: lists 57 records, but NUMVALEXAMPLES is 58; set DATADIR to the data that are meant, or "
+    assert f"{told}NUMVALEXAMPLES=57" in job.complaint
     assert_aborted(results / "result_1.txt")
 
 
