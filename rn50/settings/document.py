@@ -121,9 +121,9 @@ def find(name: str | None) -> Document:
     if not named:
         raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, choices)
     ours = file_of(named)
-    # A folder of results may have the name of a system, so a folder is not taken for the file. Any other path
-    # is taken, and ``Document`` reports what is wrong with it.
-    is_path = os.path.exists(named) and not os.path.isdir(named)
+    # A file or folder in the current folder, perhaps a stranger's, may have the name of a system: then the
+    # system is meant. Any other path is taken, and ``Document`` reports what is wrong with it.
+    is_path = not os.path.isfile(ours) and os.path.exists(named) and not os.path.isdir(named)
     if not is_path and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
         meant = did_you_mean(named, systems())

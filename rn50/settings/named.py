@@ -21,7 +21,7 @@ from rn50.settings import header
 from rn50.settings.config import Config, from_environment, of_document
 from rn50.settings.document import Document, absolute_paths, find, is_named, source, system_of, systems
 from rn50.settings.fields import KNOWN_NAMES, RUNS_OWN_NAMES, VARIABLES
-from rn50.settings.libraries import is_passed_through
+from rn50.settings.libraries import HARMLESS, is_passed_through
 from rn50.settings.writing import exported, refuse_impossible, remark
 
 _LONGEST = 100
@@ -249,10 +249,12 @@ def arguments(system: str) -> str:
     """Return the arguments that name a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1.
 
     Return the word CONFIG if the file of the system is not in ``configs/``, or if the name is not in the form
-    that ``Choice.system`` has: from a log, it might hold characters that a shell would interpret.
+    that ``Choice.system`` has: from a log or from weights, it might hold characters that a shell would
+    interpret. Return it also for a variable that could make a process run a stranger's code.
     """
     base, *parts = system.split("+")
-    if base not in systems() or not all(map(_PART.fullmatch, parts)):
+    names = {part.partition("=")[0] for part in parts}
+    if base not in systems() or not all(map(_PART.fullmatch, parts)) or names - VARIABLES.keys() - HARMLESS:
         return "CONFIG"
     return re.sub(r"\+(\w+=)", r" --set \1", system)
 

@@ -73,7 +73,11 @@ def test_no_name_is_refused_in_one_line(verb):
     "system, values, classes",
     [("DEMO_CPU+NUMCLASSES=3", (), 3), ("DEMO_CPU+NUMCLASSES=3", ("NUMCLASSES=4",), 4), ("MINE", (), None),
      ("DEMO_CPU+NUMCLASSES=$(id)", (), None)])
-def test_the_header_of_weights_names_a_configuration_of_ours_or_none(monkeypatch, system, values, classes):
+def test_the_header_of_weights_names_a_configuration_of_ours_or_none(
+    monkeypatch, tmp_path, system, values, classes
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "DEMO_CPU").write_text("export NUMCLASSES=9; touch ran")  # a stranger's
     monkeypatch.delenv("DGXSYSTEM", raising=False)
     if classes is None:
         with pytest.raises(UserError, match=r"^which configuration\?"):

@@ -261,14 +261,11 @@ def test_a_changed_value_is_marked():
 
 @pytest.mark.parametrize(
     "system, words",
-    [
-        ("DEMO_CPU+LR=1+DATADIR=_data_demo", "DEMO_CPU --set LR=1 --set DATADIR=_data_demo"),
-        ("DEMO_CPU", "DEMO_CPU"),
-        ("DEMO_CPU+LR=1;reboot", "CONFIG"),  # a folder that somebody else has named
-        ("DEMO_CPU+LR=$(reboot)", "CONFIG"),
-        ("TOY+LR=1", "CONFIG"),
-    ],
-)
+    [("DEMO_CPU+LR=1+DATADIR=_data_demo", "DEMO_CPU --set LR=1 --set DATADIR=_data_demo"),
+     ("DEMO_CPU", "DEMO_CPU"), ("TOY+LR=1", "CONFIG"),
+     ("DEMO_CPU+LR=1;reboot", "CONFIG"), ("DEMO_CPU+LR=$(reboot)", "CONFIG"),  # somebody else has named it
+     # A process would run a stranger's code.
+     ("DEMO_CPU+LD_PRELOAD=a.so", "CONFIG"), ("DEMO_CPU+MXNET_LIBRARY_PATH=a.so", "CONFIG")])
 def test_a_system_becomes_words_that_no_shell_takes_for_more(system, words):
     assert named.arguments(system) == words
 

@@ -175,8 +175,7 @@ def _certificate(run: Run) -> str:
     digest = samples and samples.metadata.get("certificate_sha256")
     if isinstance(certificate, dict):
         digest = certificate.get("sha256")
-    unknown = "none" if run.saved else ""
-    return _short(digest) if isinstance(digest, str) else unknown
+    return _short(digest) if isinstance(digest, str) else "none" if run.saved else ""
 
 
 def _short(name: str) -> str:
